@@ -30,7 +30,9 @@ from cmbs.audit.fsck import check_stream
 from cmbs.bootstrap import Settings, build_server, build_substrate
 from cmbs.client import connect
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.registry import KeyRegistry
 from cmbs.stores import inspect_store
 from tests.support.in_process import body_events, exchange
 from tests.support.mcp_upstream import ScriptedUpstream, answer_text, define, open_bench
@@ -169,7 +171,7 @@ class Server:
     def __init__(self, store_url: str) -> None:
         belief = build_server(Settings(store=store_url))
         keys = KeyRegistry(belief.log, elapsed=lambda: 0.0)
-        self.app = BeliefApp(belief, Gate(keys), build_substrate(belief, {}, registry=keys))
+        self.app = BeliefApp(Service(belief, Gate(keys), build_substrate(belief, {}, registry=keys)))
 
     async def post(self, path: str, body: Mapping[str, Any], actor: str = _AGENT) -> dict[str, Any]:
         """The answer to a request that must succeed."""

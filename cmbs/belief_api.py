@@ -11,7 +11,9 @@ from typing import Any
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import Settings, build_app
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.registry import KeyRegistry
 
 
 def create_app(
@@ -23,10 +25,10 @@ def create_app(
     who may ask.
     """
     if server is not None:
-        return BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone))
+        return BeliefApp(Service(server, Gate(KeyRegistry(server.log), anyone=anyone)))
     app = build_app(settings or Settings.from_environment(os.environ), os.environ, anyone=anyone)
     # Where what MCP needs is not installed, there is no such path.
-    if find_spec("mcp") is not None and find_spec("httpx") is not None:
+    if find_spec("mcp") is not None:
         from cmbs.mcp.server.mounting import mount_mcp
 
         mount_mcp(app)

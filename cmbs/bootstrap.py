@@ -19,8 +19,9 @@ from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.system import SystemClock
 
 if TYPE_CHECKING:
-    from cmbs.http import BeliefApp
-    from cmbs.identity import KeyRegistry
+    from cmbs.http.app import BeliefApp
+    from cmbs.http.service import Service
+    from cmbs.identity.registry import KeyRegistry
     from cmbs.stores.tee import TeeStore
     from cmbs.substrate.server import SubstrateServer
     from cmbs.tee.tokens import TokenFile
@@ -198,13 +199,21 @@ def read_kit_file(path: str) -> tuple[str, MediaType]:
 
 
 def build_app(settings: Settings, environment: Mapping[str, str], *, anyone: bool = False) -> BeliefApp:
-    """The whole application: belief, spaces, keys and, where there is a signing key, checkpoints.
+    """The whole application over HTTP; its arguments are those of `build_service`."""
+    # Here, because the kernel alone is installed without what serves.
+    from cmbs.http.app import BeliefApp
+
+    return BeliefApp(build_service(settings, environment, anyone=anyone), settings.max_requests)
+
+
+def build_service(settings: Settings, environment: Mapping[str, str], *, anyone: bool = False) -> Service:
+    """All that a server does: belief, spaces, keys and, where there is a signing key, checkpoints.
 
     While its store has no keys, it serves only this machine, or with `anyone` every caller.
     """
-    # Here, because the kernel alone is installed without what serves.
-    from cmbs.http import BeliefApp
-    from cmbs.identity import Gate, KeyRegistry
+    from cmbs.http.service import Service
+    from cmbs.identity.gate import Gate
+    from cmbs.identity.registry import KeyRegistry
 
     server = build_server(settings)
     registry = KeyRegistry(server.log)
@@ -212,24 +221,24 @@ def build_app(settings: Settings, environment: Mapping[str, str], *, anyone: boo
     spaces.start()
     notary = build_notary(settings, server, spaces)
     put_kits(settings, server)
-    gate = Gate(registry, anyone=anyone)
-    app = BeliefApp(
+    service = Service(
         server,
-        gate,
+        Gate(registry, anyone=anyone),
         spaces,
-        settings.max_requests,
-        notary,
-        settings.max_wait_seconds,
+        notary=notary,
+        # Half of the requests at most: those that are answered at once go on.
+        max_waiters=max(1, settings.max_requests // 2),
+        max_wait_seconds=settings.max_wait_seconds,
         max_followers=settings.max_followers,
         heartbeat_seconds=settings.heartbeat_seconds,
         dispatcher=build_dispatcher(settings, server, spaces),
     )
-    # Only now that the application observes what it finds.
+    # Only now that the service observes what it finds.
     if notary is not None:
         notary.start()
-    if app.dispatcher is not None:
-        app.dispatcher.start()
-    return app
+    if service.dispatcher is not None:
+        service.dispatcher.start()
+    return service
 
 
 def build_dispatcher(settings: Settings, belief: BeliefServer, spaces: SubstrateServer) -> Dispatcher | None:

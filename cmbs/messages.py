@@ -424,3 +424,12 @@ class SurvivorPage(NamedTuple):
 
     survivors: list[str]
     snapshot: BeliefSnapshot
+
+
+class HypothesisState(StrEnum):
+    """What a session says of a node or an edge of its graph."""
+
+    SURVIVOR = "survivor"
+    ELIMINATED = "eliminated"
+    # It is in the graph, and not in the universe of the session.
+    OUTSIDE = "outside"

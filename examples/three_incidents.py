@@ -24,7 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 CMBS = Path(sys.executable).with_name("cmbs")
 EXAMPLES = Path(__file__).resolve().parent
@@ -59,7 +59,7 @@ class Desk:
 
     def __init__(self, url: str, directory: Path) -> None:
         self._url, self._directory = url, directory
-        self.clients: dict[str, httpx.Client] = {}
+        self.clients: dict[str, httpx2.Client] = {}
 
     def run(self, *command: str | Path) -> list[str]:
         """Run a command next to the store; the lines that it printed."""
@@ -73,7 +73,7 @@ class Desk:
         """Make a key, and wait until the server knows it."""
         (key,) = self.run(CMBS, "keys", "create", "--id", actor_id, *options)
         headers = {"authorization": f"Bearer {key}"}
-        self.clients[actor_id] = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT_SECONDS)
+        self.clients[actor_id] = httpx2.Client(base_url=self._url, headers=headers, timeout=TIMEOUT_SECONDS)
         wait_until(lambda: self.clients[actor_id].get("/v1/whoami").is_success)
 
     def ask(self, actor_id: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def serving(directory: Path) -> Iterator[str]:
         process = subprocess.Popen(serve, cwd=directory, env=environment, stdout=log, stderr=log)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: httpx.get(f"{url}/readyz").is_success)
+        wait_until(lambda: httpx2.get(f"{url}/readyz").is_success)
         yield url
     finally:
         process.terminate()
@@ -317,7 +317,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     """Return once something is so; fail where it is not in time."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             if is_so():
                 return
         time.sleep(0.05)

@@ -12,13 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import httpx
+import httpx2
 
+from cmbs.api.examples import EVENT_IDS, SESSION_ID
+from cmbs.api.operations import OPERATIONS
+from cmbs.api.operations.graphs import GRAPH_OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.http.app import BeliefApp
-from cmbs.http.belief.graph import GRAPH_OPERATIONS
-from cmbs.http.examples import EVENT_IDS, SESSION_ID
-from cmbs.http.operations import OPERATIONS
+from cmbs.http.service import Service
 from cmbs.spi import discover_providers
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.server import SubstrateServer
@@ -32,8 +33,8 @@ from cmbs.webhooks.registry import WebhookRegistry
 from cmbs.webhooks.sending import Sender
 from scripts.api_graph import record_graph
 
-Send = Callable[..., httpx.Response]
-EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "http" / "examples.json"
+Send = Callable[..., httpx2.Response]
+EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "api" / "examples.json"
 _OPERATIONS = {operation.operation_id: operation for operation in OPERATIONS}
 # The fork, and its events.
 _FORK_IDS = (
@@ -392,8 +393,8 @@ def record_examples() -> str:
         spaces.observe_appends(notary.note_appends)
         registry = WebhookRegistry(log, WebhookKey(bytes(range(32))), clock=space_clock, ids=SequentialIds())
         dispatcher = Dispatcher(registry, belief, spaces, Sender())
-        app = BeliefApp(belief, spaces=spaces, notary=notary, dispatcher=dispatcher)
-        client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+        app = BeliefApp(Service(belief, spaces=spaces, notary=notary, dispatcher=dispatcher))
+        client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost")
         recorder = Recorder(lambda *request, **options: runner.run(client.request(*request, **options)))
         recorder.play()
         runner.run(client.aclose())

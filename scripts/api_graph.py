@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 
+from cmbs.api.operations.graphs import GRAPH_OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.http.app import BeliefApp
-from cmbs.http.belief.graph import GRAPH_OPERATIONS
 from cmbs.stores.memory import InMemoryStore
 from cmbs.stores.tee import TeeStore
 from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, Timestamp
@@ -17,7 +17,7 @@ from cmbs.tee.server import ServerOptions, TeeServer
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.testing import ManualClock
 
-Send = Callable[..., httpx.Response]
+Send = Callable[..., httpx2.Response]
 _SAID = (Provenance("cmdb", "scan", Timestamp(1_772_361_600, 0)),)
 _NODES = {
     "web-alert": NodeType.MECHANISM,
@@ -79,7 +79,7 @@ def _ask(send: Send, path: str, session_id: str, name: str) -> Any:
     return _read(send("GET", path.format(session_id=session_id), params=_QUERIES[name]), 200)
 
 
-def _read(answer: httpx.Response, status: int) -> Any:
+def _read(answer: httpx2.Response, status: int) -> Any:
     if answer.status_code != status:
         raise RuntimeError(answer.text)
     return answer.json()
@@ -93,7 +93,7 @@ def record_graph() -> dict[str, Any]:
         clock = ManualClock("2026-03-01T10:40:00.000000Z")
         belief = BeliefServer(store=TeeStore(endpoint), audit_log=InMemoryStore(), clock=clock, ids=_Ids())
         app = BeliefApp(belief)
-        client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+        client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost")
         answers = play_graph(lambda *request, **options: runner.run(client.request(*request, **options)))
         runner.run(client.aclose())
         runner.run(asyncio.to_thread(app.close))

@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "console"
 BUILT = ROOT / "cmbs" / "console" / "static"
 STAMP = BUILT / "built-from.txt"
+# The viewer of the API docs, as its package has it: what the page loads, and the licences of it and of what is in it.
+VIEWER = SOURCES / "node_modules" / "swagger-ui-dist"
+VIEWER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "LICENSE", "NOTICE", "swagger-ui-bundle.js.LICENSE.txt")
 MIN_NODE = 20
 
 
@@ -109,7 +112,16 @@ def build() -> None:
     sources = hash_sources()
     print("--- building the console: a minute or so, the first time only", flush=True)
     run_npm(prepare(), "run", "build", "--silent")
+    copy_viewer()
     STAMP.write_text(make_stamp(sources), "utf-8")
+
+
+def copy_viewer() -> None:
+    """Put the viewer of the API docs beside the console."""
+    directory = BUILT / "docs"
+    directory.mkdir(exist_ok=True)
+    for name in VIEWER_FILES:
+        shutil.copyfile(VIEWER / name, directory / name)
 
 
 def check() -> None:

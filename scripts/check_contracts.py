@@ -1,11 +1,11 @@
 """Compare the contracts with api/baseline.json: what is no addition must be named in CHANGELOG.md.
 
-The contracts are files that others rely on: api/openapi.yaml, api/mcp-tools.json, api/cli.json, the documented fields
-of errors, tests/requirements.toml and the golden logs. The baseline is the record of them as they are, so that its diff
-shows what a commit changes; `--record` writes it. A change that is no addition is refused unless the list
-`#### Contracts`, under `Changed` of `Unreleased`, has the line that is printed. What changes contracts and baseline
-alike, such as a replacement of text, is found by the baselines of the last two commits and of the commit that
-CMBS_CONTRACTS_SINCE names. Until a release is tagged, golden logs may be written anew.
+The contracts are what others rely on: api/openapi.yaml, api/mcp-tools.json, api/cli.json, the fields of `details` of
+errors (those of their types, and those that documents name), tests/requirements.toml and the golden logs. The baseline
+is the record of them as they are, so that its diff shows what a commit changes; `--record` writes it. A change that is
+no addition is refused unless the list `#### Contracts`, under `Changed` of `Unreleased`, has the line that is printed.
+What changes contracts and baseline alike, such as a replacement of text, is found by the baselines of the last two
+commits and of the commit that CMBS_CONTRACTS_SINCE names. Until a release is tagged, golden logs may be written anew.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import yaml
 
+from cmbs.api.error_details import DETAILS_OF
 from scripts.contracts import (
     CLI,
     ERRORS,
@@ -37,6 +38,7 @@ from scripts.contracts import (
     list_mcp,
     list_requirements,
 )
+from scripts.error_fields import list_fields_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = ROOT / "api" / "baseline.json"
@@ -53,7 +55,7 @@ def read_contracts() -> dict[str, Elements]:
         HTTP: list_http(yaml.load((ROOT / "api" / "openapi.yaml").read_text("utf-8"), loader)),
         MCP: list_mcp(json.loads((ROOT / "api" / "mcp-tools.json").read_text("utf-8"))),
         CLI: list_cli(json.loads((ROOT / "api" / "cli.json").read_text("utf-8"))),
-        ERRORS: list_errors((ROOT / "docs/reference/errors.md").read_text("utf-8"), read_pages().values()),
+        ERRORS: list_errors({code: list_fields_of(code) for code in DETAILS_OF}, read_pages().values()),
         REQUIREMENTS: list_requirements((ROOT / "tests" / "requirements.toml").read_text("utf-8")),
         GOLDEN_LOGS: list_golden_logs(ROOT / "tests" / "golden"),
     }

@@ -10,6 +10,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE
+from cmbs.api.operations import EVENT_OPERATIONS, OPERATIONS
 from cmbs.belief.kernel.requests import Limits
 from cmbs.bootstrap import Settings
 from cmbs.cli.app import load_command
@@ -17,20 +19,18 @@ from cmbs.documents import csv_text, nodes
 from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.documents.findings import Rule
 from cmbs.errors import ErrorCode
-from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE
-from cmbs.http.live.routes import EVENT_OPERATIONS
-from cmbs.http.operations import OPERATIONS
-from cmbs.identity import Role, Scope
-from cmbs.identity.kernel.scopes import KIND_OF, SCOPES_OF
+from cmbs.identity.kernel.scopes import KIND_OF, SCOPES_OF, Role, Scope
 from cmbs.kit import Soundness, parse
 from cmbs.kit.rules import WARNINGS, KitRule
 from cmbs.messages import Reason
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.tee.proto import tee_pb2 as pb
+from scripts.error_fields import list_documented
 
 ROOT = Path(__file__).resolve().parent.parent
 
 ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (\d{3}) \|", re.MULTILINE)
+ERROR_FIELD_ROW = re.compile(r"^\| (every code|below 500|`[A-Z_]+`) \| `([a-z_.]+)` \| (.*) \|$", re.MULTILINE)
 LIMIT_ROW = re.compile(r"^\| `([a-z_]+)` \| ([\d,]+) \|", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(CMBS_[A-Z_]+)` \|", re.MULTILINE)
 OPERATION_ROW = re.compile(r"^\| `(GET|POST|PUT) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
@@ -91,6 +91,8 @@ def error_tables() -> Iterator[Table]:
     for name in ("BELIEF_PROTOCOL.md", "docs/reference/errors.md"):
         documented = [(code, int(status)) for code, status in ERROR_ROW.findall(text_of(name))]
         yield f"{name}: errors", sorted(documented), sorted([*table, (ErrorCode.CONFLICT.value, PRECONDITION_FAILED)])
+    documented_fields = ERROR_FIELD_ROW.findall(text_of("docs/reference/errors.md"))
+    yield "docs/reference/errors.md: fields of details", documented_fields, list(list_documented())
     reasons = REASON_ROW.findall(section(text_of("BELIEF_PROTOCOL.md"), "Reasons"))
     yield "BELIEF_PROTOCOL.md: reasons", reasons, [reason.value for reason in Reason]
 

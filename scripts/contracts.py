@@ -22,8 +22,6 @@ HTTP, MCP, CLI, REQUIREMENTS, GOLDEN_LOGS = "http", "mcp", "cli", "requirements"
 ERRORS = "errors"
 # Of the names of a contract, what stands between a part and the whole. Requirements and golden logs have no parts.
 _SEPARATORS = {HTTP: ".", MCP: ".", CLI: " ", ERRORS: "."}
-# A row of the table of errors: code, status, class and fields of `details`.
-_ERROR_ROW = re.compile(r"\| `(?P<code>[A-Z_]+)` \| \d{3} \| *(?:`(?P<exception>\w+)`)? *\|(?P<details>[^|]*)\|")
 # In prose: `details.field`, and after it "has the `one` and the `other`" where it has fields of its own.
 _ERROR_FIELD = re.compile(r"`details\.(\w+)`(?: has the `(\w+)` and the `(\w+)`)?")
 # Of each limit, whether a larger number allows more.
@@ -44,6 +42,8 @@ _KNOWN = {"$ref", "type", "const", "enum", "properties", "required", "prefixItem
 _KNOWN |= {*_LIMITS, *_SHAPES, *_MEANINGS, *_PARTS, *_UNIONS, *_NOTES}
 _ENUMERATION, _ANYTHING = "enumeration", "anything"
 _COMPONENTS = "#/components/"
+# The keywords of a schema of failures of some codes.
+_FAILURE = {"type", "properties", "required"}
 _JSON = "application/json"
 
 Facts = dict[str, Any]
@@ -203,7 +203,16 @@ def _list_operation(
         for header, described in answer.get("headers", {}).items():
             yield f"{name}.{status}.{header}", _resolve(document, described)["schema"], RECEIVED, {}
         for kind, content in answer.get("content", {"": {}}).items():
-            yield _content_name(f"{name}.{status}", kind), content.get("schema", {}), RECEIVED, {}
+            schema, facts = _read_failure(content.get("schema", {}))
+            yield _content_name(f"{name}.{status}", kind), schema, RECEIVED, facts
+
+
+def _read_failure(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], Facts]:
+    """An `error` of some codes, as the answer of every failure and these codes. Anything else as it is."""
+    if schema.keys() == _FAILURE and schema["properties"].keys() == {"error"}:
+        codes = sorted(json.dumps(code) for code in schema["properties"]["error"]["discriminator"]["mapping"])
+        return {"$ref": f"{_COMPONENTS}schemas/ErrorResponse"}, {"values": codes}
+    return schema, {}
 
 
 def _content_name(name: str, kind: str) -> str:
@@ -273,24 +282,17 @@ def list_requirements(text: str) -> Elements:
     return {each["id"]: {} for each in tomllib.loads(text)["requirement"]}
 
 
-def read_error_table(page: str) -> Iterator[tuple[str, str, set[str]]]:
-    """The rows of the table of errors: code, class or code, and fields. What stands in parentheses are values."""
-    for row in _ERROR_ROW.finditer(page):
-        fields = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row["details"])))
-        yield row["code"], row["exception"] or row["code"], fields
-
-
 def read_error_fields(text: str) -> Iterator[str]:
     """The fields of `details` that prose names, with dots between a field and those in it."""
     for field, *below in _ERROR_FIELD.findall(text):
         yield from (field, *(f"{field}.{each}" for each in below if each))
 
 
-def list_errors(table: str, pages: Iterable[str]) -> Elements:
-    """The documented fields of `details`: of the table by code, of prose without one."""
+def list_errors(fields: Mapping[str, Iterable[str]], pages: Iterable[str]) -> Elements:
+    """The fields of `details`: of the types by code, and those that prose names without one."""
     elements: Elements = {}
-    for code, _, fields in read_error_table(table):
-        elements |= {code: {}, **{f"{code}.{field}": {} for field in fields}}
+    for code, paths in fields.items():
+        elements |= {code: {}, **{f"{code}.{path}": {} for path in paths}}
     return elements | {f"details.{path}": {} for page in pages for path in read_error_fields(page)}
 
 

@@ -10,10 +10,11 @@ import msgspec
 from cmbs.audit.kernel.verify import Tree
 from cmbs.audit.proofs import Anchored, AnchorSource
 from cmbs.errors import BeliefServerError, InvalidProof, LedgerCorrupt, RecordNotFound, StoreUnavailable
-from cmbs.transparency.kernel.checkpoint import LogKey, check_signature
-from cmbs.transparency.kernel.documents import RecordProof, verify_record
+from cmbs.transparency.kernel.checkpoint import check_signature
+from cmbs.transparency.kernel.documents import verify_record
 from cmbs.transparency.kernel.faults import Fault
 from cmbs.transparency.kernel.notes import Note
+from cmbs.transparency.kernel.published import LogKey, RecordProof
 from cmbs.transparency.notary import Notary
 
 

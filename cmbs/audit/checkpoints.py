@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import msgspec
 
 from cmbs.audit.kernel.documents import Consistency, read_proof
@@ -14,10 +14,11 @@ from cmbs.audit.kernel.verify import verify_proof
 from cmbs.errors import ErrorCode, InvalidProof, InvalidRequest, StoreUnavailable
 from cmbs.spi import is_reserved
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys, check_signature, compare_checkpoints
-from cmbs.transparency.kernel.documents import ConsistencyProof, RecordProof, parse_path, verify_record
+from cmbs.transparency.kernel.checkpoint import Checkpoint, check_signature, compare_checkpoints, parse_keys
+from cmbs.transparency.kernel.documents import parse_path, verify_record
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note, VerifierKey
+from cmbs.transparency.kernel.published import ConsistencyProof, LogKey, LogKeys, RecordProof
 from cmbs.transparency.kernel.records import HeadRecord
 from cmbs.transparency.stream_trees import describe_fork
 
@@ -27,9 +28,9 @@ _TIMEOUT_SECONDS = 30.0
 class CheckpointClient:
     """What a server says of its checkpoints. Nothing of it is believed before it was checked."""
 
-    def __init__(self, url: str, api_key: str = "", transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, url: str, api_key: str = "", transport: httpx2.BaseTransport | None = None) -> None:
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport)
+        self._client = httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport)
 
     def checkpoint(self) -> Note:
         """The last checkpoint."""
@@ -37,7 +38,7 @@ class CheckpointClient:
 
     def keys(self) -> LogKeys:
         """The public keys."""
-        return LogKeys.parse(self._get("/v1/checkpoint/keys").content)
+        return parse_keys(self._get("/v1/checkpoint/keys").content)
 
     def consistency(self, size: int) -> tuple[Note, list[bytes]]:
         """The last checkpoint, and the path to it from a size."""
@@ -53,7 +54,7 @@ class CheckpointClient:
         is_space = record.stream_id.startswith(STREAM_PREFIX)
         kind, name = ("spaces" if is_space else "sessions"), record.stream_id.removeprefix(STREAM_PREFIX)
         answer = self._ask(f"/v1/{kind}/{quote(name, safe='')}/proofs/consistency?old_size={record.size}")
-        if answer.status_code == httpx.codes.OK:
+        if answer.status_code == httpx2.codes.OK:
             return answer.content
         code, message = _read_error(answer)
         match code:
@@ -71,16 +72,16 @@ class CheckpointClient:
         """Close the connection."""
         self._client.close()
 
-    def _get(self, path: str, accept: str = "application/json") -> httpx.Response:
+    def _get(self, path: str, accept: str = "application/json") -> httpx2.Response:
         answer = self._ask(path, accept)
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != httpx2.codes.OK:
             raise _unusable(answer)
         return answer
 
-    def _ask(self, path: str, accept: str = "application/json") -> httpx.Response:
+    def _ask(self, path: str, accept: str = "application/json") -> httpx2.Response:
         try:
             return self._client.get(path, headers={"accept": accept})
-        except httpx.HTTPError as exc:
+        except httpx2.HTTPError as exc:
             raise StoreUnavailable(f"the server cannot be asked: {exc}") from exc
 
 
@@ -93,7 +94,7 @@ class _ErrorBody(msgspec.Struct):
     error: _Error
 
 
-def _read_error(answer: httpx.Response) -> tuple[str, str]:
+def _read_error(answer: httpx2.Response) -> tuple[str, str]:
     """The code and the message of an error; empty where the answer is none of our error model."""
     try:
         error = msgspec.json.decode(answer.content, type=_ErrorBody).error
@@ -102,7 +103,7 @@ def _read_error(answer: httpx.Response) -> tuple[str, str]:
     return error.code, error.message
 
 
-def _unusable(answer: httpx.Response) -> StoreUnavailable:
+def _unusable(answer: httpx2.Response) -> StoreUnavailable:
     return StoreUnavailable(f"the server answered {answer.status_code}: {answer.text[:200]}")
 
 

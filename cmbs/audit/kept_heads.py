@@ -18,19 +18,20 @@ from cmbs.ledger.format import is_earlier_document
 from cmbs.ledger.merkle import CompactRange
 from cmbs.spi import AuditLog
 from cmbs.spi.audit_log import HEADS_STREAM
-from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, check_signature
-from cmbs.transparency.kernel.documents import (
+from cmbs.transparency.kernel.checkpoint import Checkpoint, check_signature
+from cmbs.transparency.kernel.documents import verify_record
+from cmbs.transparency.kernel.faults import Fault, FaultKind
+from cmbs.transparency.kernel.notes import Note
+from cmbs.transparency.kernel.published import (
     CHECKPOINT_KIND,
     CONSISTENCY_KIND,
     FORMAT,
     RECORD_KIND,
     ConsistencyProof,
+    LogKey,
     RecordProof,
     SignedCheckpoint,
-    verify_record,
 )
-from cmbs.transparency.kernel.faults import Fault, FaultKind
-from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.records import HeadRecord, read_record, verify_heads
 from cmbs.transparency.stream_trees import compare_head, describe_fork, grow_tree, list_streams
 

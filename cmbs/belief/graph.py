@@ -7,7 +7,6 @@ there is the log's to say: a store that does not agree with the log of the sessi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 from cmbs.belief.agreement import Agreement
@@ -16,18 +15,10 @@ from cmbs.belief.kernel.survivors import Survivors
 from cmbs.belief.kernel.views import seq_at, survivors_at
 from cmbs.belief.remote_calls import RemoteCalls
 from cmbs.errors import InvalidRequest
+from cmbs.messages import HypothesisState
 from cmbs.spi.graph_search import DEFAULT_BOUNDS, GraphPage, GraphSearch, SearchBounds, SearchPage
 
 _NO_GRAPH = "sessions of this server are not over a causal graph"
-
-
-class HypothesisState(StrEnum):
-    """What a session says of a node or an edge of its graph."""
-
-    SURVIVOR = "survivor"
-    ELIMINATED = "eliminated"
-    # It is in the graph, and not in the universe of the session.
-    OUTSIDE = "outside"
 
 
 class SessionGraphPage(NamedTuple):

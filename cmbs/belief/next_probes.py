@@ -26,8 +26,6 @@ from cmbs.kit.model import NO_DATA, Kit
 from cmbs.kit.provider import KitProvider
 from cmbs.ledger.canonical import encode
 
-DEFAULT_LIMIT = 10
-MAX_LIMIT = 200
 # Tables of kits, which take a while to build and as much memory as the kits.
 _MAX_TABLES = 8
 # The hashes of the responses that say that there is no data.

@@ -20,6 +20,7 @@ from cmbs.belief.kernel.agreement import ForeignTombstones, StoreReport, observa
 from cmbs.belief.kernel.events import Stamp
 from cmbs.belief.kernel.forks import choose_repeated
 from cmbs.belief.kernel.kind import Answer, BeliefKind
+from cmbs.belief.kernel.looks import DEFAULT_PROBES, MAX_PROBES
 from cmbs.belief.kernel.outcomes import Outcome, outcome_of
 from cmbs.belief.kernel.refusals import explain_unknown
 from cmbs.belief.kernel.replay import verify_session
@@ -28,7 +29,7 @@ from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.sizes import weigh
 from cmbs.belief.kernel.views import seq_at, snapshot
 from cmbs.belief.kits import KitLibrary
-from cmbs.belief.next_probes import DEFAULT_LIMIT, MAX_LIMIT, NextProbes, ProbePage
+from cmbs.belief.next_probes import NextProbes, ProbePage
 from cmbs.belief.observations import OBSERVER, Observations, ObserveOutcome
 from cmbs.belief.providers import Providers, ProviderSource, no_providers
 from cmbs.belief.reader import SessionReader
@@ -234,15 +235,15 @@ class BeliefServer(SessionReader):
         return self.observations.outcome(answer)
 
     def probes(
-        self, session_id: str, first: int = 0, limit: int = DEFAULT_LIMIT, *, at: int | str | None = None
+        self, session_id: str, first: int = 0, limit: int = DEFAULT_PROBES, *, at: int | str | None = None
     ) -> ProbePage:
         """What is worth asking next, the best first, with what each answer would leave, and what was asked already.
 
         `first` is the place in the ranking at which the page begins, `at` pins the moment while others observe.
         """
         size = self.requests.count("limit", limit)
-        if not 1 <= size <= MAX_LIMIT:
-            raise LimitExceeded("limit", MAX_LIMIT, size) if size else InvalidRequest("`limit` must be at least 1")
+        if not 1 <= size <= MAX_PROBES:
+            raise LimitExceeded("limit", MAX_PROBES, size) if size else InvalidRequest("`limit` must be at least 1")
         return self._next_probes.page(session_id, at, self.requests.count("first", first), size)
 
     def apply_probe(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # The extra that brings a package, where it is not `server`.
-_EXTRAS = {"grpc": "tee", "google": "tee", "mcp": "tools", "mcp_types": "tools", "httpx2": "tools"}
+_EXTRAS = {"grpc": "tee", "google": "tee", "mcp": "tools", "mcp_types": "tools"}
 
 
 @contextmanager

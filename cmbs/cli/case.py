@@ -20,7 +20,8 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, SpaceMessage
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import Case, CaseStatus
+from cmbs.substrate.kernel.state import Case
+from cmbs.substrate.kernel.words import CaseStatus
 from cmbs.substrate.listing import CaseFilter, find_sessions_of_kit, labels_of, take_cases, title_of
 from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 

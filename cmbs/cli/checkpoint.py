@@ -25,9 +25,10 @@ from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.spi import AuditLog
 from cmbs.system import SystemClock
 from cmbs.tee.access import visible
-from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys
+from cmbs.transparency.kernel.checkpoint import Checkpoint, list_reachable, parse_keys
 from cmbs.transparency.kernel.faults import Fault
 from cmbs.transparency.kernel.notes import Note, VerifierKey
+from cmbs.transparency.kernel.published import LogKey
 from cmbs.transparency.key_files import KeyFiles
 
 MAX_KEPT_BYTES = 256 * 1024 * 1024
@@ -111,7 +112,7 @@ def check(
         trusted = read_trusted_keys(key, keys)
         if server:
             with closing(CheckpointClient(server, os.environ.get("CMBS_KEY", ""))) as client:
-                trusted = client.keys().reachable_from([each.vkey for each in trusted])
+                trusted = list_reachable(client.keys(), [each.vkey for each in trusted])
                 faults = _check_kept(kept, notes, trusted, witness)
                 faults = faults or check_against_server(notes, client, trusted)
                 faults = faults or _check_streams(kept, client)
@@ -188,7 +189,7 @@ def read_trusted_keys(key: list[str] | None, keys: Path | None) -> list[LogKey]:
     """The keys that a reader names; InvalidRequest where there are none."""
     trusted = {VerifierKey.parse(text).text: LogKey(text, "") for text in key or ()}
     if keys is not None:
-        listed = {each.vkey: each for each in LogKeys.parse(keys.read_bytes()).keys}
+        listed = {each.vkey: each for each in parse_keys(keys.read_bytes()).keys}
         trusted = {**trusted, **listed}
     if not trusted:
         raise InvalidRequest("a signed checkpoint is believed by its key: name it with `--key`, or `--keys FILE`")

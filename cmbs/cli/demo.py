@@ -107,16 +107,16 @@ def play_in_background(
 
 
 def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> None:
-    import httpx
+    import httpx2
 
     # Without a proxy of the environment: the server is on this machine.
-    with httpx.Client(base_url=base, trust_env=False, timeout=_SECONDS) as client:
+    with httpx2.Client(base_url=base, trust_env=False, timeout=_SECONDS) as client:
         for _ in range(100):
             # First wait, so that this thread does nothing while the server forks its processes.
             wait(0.1)
             try:
                 client.get("/healthz").raise_for_status()
-            except httpx.HTTPError:
+            except httpx2.HTTPError:
                 continue
             break
         else:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import typer
-from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from cmbs.cli.output import err, failing_cleanly, out
 from cmbs.errors import BeliefServerError, InvalidRequest, StoreUnavailable
@@ -57,15 +56,15 @@ def follow(
         headers |= {"authorization": f"Bearer {key}"} if key else {}
         headers |= {"x-cmbs-actor": actor} if actor else {}
         begin = {"from": "0"} if from_start and not after else {}
-        timeout = httpx.Timeout(_SILENT_SECONDS, connect=_SILENT_SECONDS)
+        timeout = httpx2.Timeout(_SILENT_SECONDS, connect=_SILENT_SECONDS)
         try:
-            with httpx.Client(base_url=server, headers=headers, timeout=timeout) as client:
+            with httpx2.Client(base_url=server, headers=headers, timeout=timeout) as client:
                 query = {**target.query, **begin}
                 for number, event in enumerate(_read_entries(client, target._replace(query=query), after), 1):
                     _show(event, as_json=as_json)
                     if number == limit:
                         return
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as exc:
+        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as exc:
             raise InvalidRequest(f"`{server}` is not the address of a server; use `http://host:port`") from exc
         except KeyboardInterrupt:
             err.print("stopped")
@@ -83,7 +82,7 @@ def _choose(session: str | None, space: str | None, *, everything: bool, verbs: 
     return _Target("/v1/events", {"verb": verbs, **({"refused": "true"} if refused else {})})
 
 
-def _read_entries(client: httpx.Client, target: _Target, last: str) -> Iterator[ServerSentEvent]:
+def _read_entries(client: httpx2.Client, target: _Target, last: str) -> Iterator[httpx2.ServerSentEvent]:
     """Entries, connection after connection, each from where the one before was cut."""
     pause = 1.0
     while True:
@@ -95,22 +94,23 @@ def _read_entries(client: httpx.Client, target: _Target, last: str) -> Iterator[
                 if event.event in {"entry", "corrupt"}:
                     yield event
             reason = "the connection ended"
-        except httpx.UnsupportedProtocol:
+        except httpx2.UnsupportedProtocol:
             raise
-        except (httpx.TransportError, SSEError, StoreUnavailable) as exc:
+        except (httpx2.TransportError, StoreUnavailable) as exc:
             reason = str(exc) or type(exc).__name__
         err.print(f"{reason}; connecting again in {pause:.0f} s")
         time.sleep(pause)
         pause = min(_MAX_PAUSE_SECONDS, pause * 2)
 
 
-def _read_events(client: httpx.Client, target: _Target, last: str) -> Iterator[ServerSentEvent]:
+def _read_events(client: httpx2.Client, target: _Target, last: str) -> Iterator[httpx2.ServerSentEvent]:
     """The events of one connection; an error where the server has more to say than that it stops."""
     headers = {"last-event-id": last} if last else {}
     with client.stream("GET", target.path, params=target.query, headers=headers) as answer:
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != httpx2.codes.OK:
             raise _read_error(answer.status_code, answer.read())
-        for event in EventSource(answer).iter_sse():
+        # An entry may be as large as the request that it records.
+        for event in httpx2.EventSource(answer, max_event_size=None):
             if event.event == "end":
                 told = json.loads(event.data)
                 if told["reason"] in _PERMANENT:
@@ -126,10 +126,10 @@ def _read_error(status: int, body: bytes) -> BeliefServerError:
         said = f"{error['code']}: {error['message']}"
     except (ValueError, KeyError, TypeError):
         said = f"the server answered {status}"
-    return StoreUnavailable(said) if status >= httpx.codes.INTERNAL_SERVER_ERROR else InvalidRequest(said)
+    return StoreUnavailable(said) if status >= httpx2.codes.INTERNAL_SERVER_ERROR else InvalidRequest(said)
 
 
-def _show(event: ServerSentEvent, *, as_json: bool) -> None:
+def _show(event: httpx2.ServerSentEvent, *, as_json: bool) -> None:
     if as_json:
         # A line at a time, also into a pipe.
         print(event.data)

@@ -14,8 +14,9 @@ import typer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out
 from cmbs.errors import InvalidRequest
-from cmbs.identity import KeyRegistry, Role, Scope
 from cmbs.identity.kernel.model import KINDS, KeyRecord
+from cmbs.identity.kernel.scopes import Role, Scope
+from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import PREFIX, key_id_of
 from cmbs.messages import ActorKind
 from cmbs.stores import Store, open_store

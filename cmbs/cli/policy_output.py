@@ -9,13 +9,14 @@ import msgspec
 
 from cmbs.cli.output import err, format_count, out
 from cmbs.refusals import Refusal
-from cmbs.substrate.kernel.insight.explanation import Because, Change, Explanation, Flip
-from cmbs.substrate.kernel.insight.flips import FlipStatus
+from cmbs.substrate.kernel.insight.explanation import Explanation
+from cmbs.substrate.kernel.insight.findings import Because, Change, Flip, Mismatch, Origin
 from cmbs.substrate.kernel.insight.impact import Impact, PolicyFlip
 from cmbs.substrate.kernel.insight.lint_findings import LintFinding, LintReport, Severity
-from cmbs.substrate.kernel.insight.policy_tests import Mismatch, PolicyTestReport
+from cmbs.substrate.kernel.insight.policy_tests import PolicyTestReport
 from cmbs.substrate.kernel.model import TraceStep, Verdict
-from cmbs.substrate.kernel.policy.source_map import Origin, SourceMap
+from cmbs.substrate.kernel.policy.source_map import SourceMap
+from cmbs.substrate.kernel.words import FlipStatus
 from cmbs.tee.access import visible
 
 # Each is of one file, with its name before it and the way back into it behind.

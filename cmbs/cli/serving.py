@@ -31,7 +31,7 @@ from cmbs.cli.demo import play_in_background
 from cmbs.cli.output import format_count, out
 from cmbs.console import ConsoleFiles
 from cmbs.errors import BeliefServerError, InvalidRequest
-from cmbs.identity import KeyRegistry
+from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import without_keys
 from cmbs.stores import open_store
 from cmbs.system import SystemClock

@@ -19,8 +19,9 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import SetGovernance, SpaceMessage, Withdraw
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.kernel.state import ProposalRecord, Space
 from cmbs.substrate.kernel.waiting import is_waiting
+from cmbs.substrate.kernel.words import ProposalStatus
 from cmbs.substrate.listing import Listed, Position, RecordFilter, find_first_since, find_sessions_of_kit, list_records
 from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 

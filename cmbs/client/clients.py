@@ -1,4 +1,4 @@
-"""The two clients: the same operations over httpx, one that blocks and one that awaits."""
+"""The two clients: the same operations over httpx2, one that blocks and one that awaits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
 import anyio
-import httpx
-from httpx_sse import EventSource
+import httpx2
 
 from cmbs.client.belief import BeliefOperations
 from cmbs.client.calls import Call, list_ids, read
@@ -28,7 +27,15 @@ from cmbs.client.exchange import (
     Pause,
     exchange,
 )
-from cmbs.client.following import LISTS, SILENCE_SECONDS, Follow, FollowOptions, JournalFollow, StreamFollow
+from cmbs.client.following import (
+    LISTS,
+    MAX_EVENT_BYTES,
+    SILENCE_SECONDS,
+    Follow,
+    FollowOptions,
+    JournalFollow,
+    StreamFollow,
+)
 from cmbs.client.governance import GovernanceOperations
 from cmbs.client.graphs import GraphOperations
 from cmbs.client.observations import ObservationOperations
@@ -75,7 +82,7 @@ class _Collector:
         if self._now() > self._until:
             raise Unreachable("the answer was not complete in time")
 
-    def finish(self, response: httpx.Response) -> Answer:
+    def finish(self, response: httpx2.Response) -> Answer:
         """The whole answer."""
         return Answer(response.status_code, response.headers, bytes(self._body))
 
@@ -112,7 +119,7 @@ class _Connection:
 class Client(_Connection, SyncSender, Operations):
     """A client that blocks. It may be used by several threads. Made by `connect`."""
 
-    def __init__(self, http: httpx.Client, name: str, patience: Patience | None = None, **options: Any) -> None:
+    def __init__(self, http: httpx2.Client, name: str, patience: Patience | None = None, **options: Any) -> None:
         super().__init__(name, patience, **options)
         self._http = http
 
@@ -141,7 +148,7 @@ class Client(_Connection, SyncSender, Operations):
                 return collector.finish(response)
         except Unreachable as exc:
             return exc
-        except httpx.RequestError as exc:
+        except httpx2.RequestError as exc:
             return _explain(self.name, exc)
 
     def case(self, **options: Unpack[CaseOptions]) -> Case:
@@ -173,10 +180,10 @@ class Client(_Connection, SyncSender, Operations):
                 with self._http.stream(**_arguments_of(follow.begin(), self._patience)) as response:
                     body = b"" if response.is_success else response.read()
                     follow.accept(Answer(response.status_code, response.headers, body))
-                    for event in EventSource(response).iter_sse():
+                    for event in httpx2.EventSource(response, MAX_EVENT_BYTES):
                         if (entry := follow.take(event)) is not None:
                             yield entry
-            except httpx.RequestError as exc:
+            except httpx2.RequestError as exc:
                 failure = _explain(self.name, exc)
             except CmbsError as exc:
                 failure = exc
@@ -198,7 +205,7 @@ class Client(_Connection, SyncSender, Operations):
 class AsyncClient(_Connection, AsyncSender, Operations):
     """A client that awaits. It belongs to one event loop. Made by `connect_async`."""
 
-    def __init__(self, http: httpx.AsyncClient, name: str, patience: Patience | None = None, **options: Any) -> None:
+    def __init__(self, http: httpx2.AsyncClient, name: str, patience: Patience | None = None, **options: Any) -> None:
         super().__init__(name, patience, **options)
         self._http = http
 
@@ -227,7 +234,7 @@ class AsyncClient(_Connection, AsyncSender, Operations):
                 return collector.finish(response)
         except Unreachable as exc:
             return exc
-        except httpx.RequestError as exc:
+        except httpx2.RequestError as exc:
             return _explain(self.name, exc)
 
     def case(self, **options: Unpack[CaseOptions]) -> AsyncCase:
@@ -259,10 +266,10 @@ class AsyncClient(_Connection, AsyncSender, Operations):
                 async with self._http.stream(**_arguments_of(follow.begin(), self._patience)) as response:
                     body = b"" if response.is_success else await response.aread()
                     follow.accept(Answer(response.status_code, response.headers, body))
-                    async for event in EventSource(response).aiter_sse():
+                    async for event in httpx2.EventSource(response, MAX_EVENT_BYTES):
                         if (entry := follow.take(event)) is not None:
                             yield entry
-            except httpx.RequestError as exc:
+            except httpx2.RequestError as exc:
                 failure = _explain(self.name, exc)
             except CmbsError as exc:
                 failure = exc
@@ -294,18 +301,18 @@ def _arguments(attempt: Attempt) -> dict[str, Any]:
 
 
 def _arguments_of(call: Call[Any], patience: Patience) -> dict[str, Any]:
-    timeout = httpx.Timeout(patience.timeout, read=SILENCE_SECONDS)
+    timeout = httpx2.Timeout(patience.timeout, read=SILENCE_SECONDS)
     return {**_arguments(Attempt(call, call.headers, 0.0, 0.0)), "timeout": timeout}
 
 
-def _explain(name: str, exc: httpx.RequestError) -> Unreachable:
+def _explain(name: str, exc: httpx2.RequestError) -> Unreachable:
     """Why there is no answer. The text of the cause is left out of it: it may quote what was sent."""
     told = type(exc).__name__
-    if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
+    if isinstance(exc, httpx2.ConnectError | httpx2.ConnectTimeout):
         failure = Unreachable(
             f"no connection to `{name}`: {exc}; start a server there with `cmbs serve`, or correct the address"
         )
-    elif isinstance(exc, httpx.TimeoutException):
+    elif isinstance(exc, httpx2.TimeoutException):
         failure = Unreachable(f"`{name}` did not answer in time ({told})")
     else:
         failure = Unreachable(f"the connection to `{name}` broke before the answer was complete ({told})")

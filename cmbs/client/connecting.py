@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-import httpx
+import httpx2
 
 from cmbs.client.clients import AsyncClient, Client
 from cmbs.client.exchange import Patience
@@ -59,13 +59,13 @@ def connect(
         settings: Settings of a server in this process, by the names of their environment variables.
     """
     place = _find(server, settings)
-    transport: httpx.BaseTransport | None = None
+    transport: httpx2.BaseTransport | None = None
     if place.application is not None:
         transport = InProcessTransport(place.application, place.close)
     elif place.socket is not None:
-        transport = httpx.HTTPTransport(uds=place.socket)
+        transport = httpx2.HTTPTransport(uds=place.socket)
     trusted = _trust(place, ca, certificate)
-    http = httpx.Client(base_url=place.url, headers=_headers(key, actor), transport=transport, verify=trusted)
+    http = httpx2.Client(base_url=place.url, headers=_headers(key, actor), transport=transport, verify=trusted)
     return Client(http, place.name, patience, pin=pin)
 
 
@@ -82,13 +82,13 @@ def connect_async(
 ) -> AsyncClient:
     """A client that awaits; its arguments are those of `connect`."""
     place = _find(server, settings)
-    transport: httpx.AsyncBaseTransport | None = None
+    transport: httpx2.AsyncBaseTransport | None = None
     if place.application is not None:
         transport = AsyncInProcessTransport(place.application, place.close)
     elif place.socket is not None:
-        transport = httpx.AsyncHTTPTransport(uds=place.socket)
+        transport = httpx2.AsyncHTTPTransport(uds=place.socket)
     trusted = _trust(place, ca, certificate)
-    http = httpx.AsyncClient(base_url=place.url, headers=_headers(key, actor), transport=transport, verify=trusted)
+    http = httpx2.AsyncClient(base_url=place.url, headers=_headers(key, actor), transport=transport, verify=trusted)
     return AsyncClient(http, place.name, patience, pin=pin)
 
 
@@ -114,8 +114,8 @@ def _find(server: str | Application, settings: Mapping[str, str] | None) -> _Pla
             f"an address holds no key and no query: pass `key`, or set `{KEY_VARIABLE}`", {"field": "server"}
         )
     try:
-        url = httpx.URL(server.rstrip("/"))
-    except httpx.InvalidURL as exc:
+        url = httpx2.URL(server.rstrip("/"))
+    except httpx2.InvalidURL as exc:
         raise _refuse_place("the address") from exc
     return _Place(f"{parts.scheme}://{parts.netloc}{parts.path}", str(url))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
-from httpx_sse import ServerSentEvent
+from httpx2 import ServerSentEvent
 
 from cmbs.client.calls import Call
 from cmbs.client.errors import RequestFailed, Unreachable, UnreadableAnswer
@@ -23,6 +23,8 @@ from cmbs.errors import BeliefServerError, CmbsError, Forbidden, LedgerCorrupt, 
 EVENT_STREAM = "text/event-stream"
 # A server sends a heartbeat every few seconds; where nothing comes for so long, the connection is lost.
 SILENCE_SECONDS = 60.0
+# None: an entry may be as large as the request that it records.
+MAX_EVENT_BYTES = None
 _OK = 200
 # Of those that are followed at once, the streams whose last seq is kept.
 _MAX_STREAMS = 10_000

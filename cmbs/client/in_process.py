@@ -1,6 +1,6 @@
 """An ASGI application as the server of a client in the same process: requests go to it without a network.
 
-The transport of httpx for that waits for the end of an answer before it hands out its beginning, so what follows a
+The transport of httpx2 for that waits for the end of an answer before it hands out its beginning, so what follows a
 stream would wait for ever. This one hands on each part as the application sends it.
 """
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, TypeAlias, TypeVar
 
-import httpx
+import httpx2
 
 T = TypeVar("T")
 Event: TypeAlias = MutableMapping[str, Any]
@@ -26,7 +26,7 @@ _MAX_PARTS_AHEAD = 16
 _GRACE_SECONDS = 5.0
 
 
-class _Conversation(httpx.AsyncByteStream):
+class _Conversation(httpx2.AsyncByteStream):
     """One request in an application: a task that runs it, and the parts of its answer as they come."""
 
     def __init__(self, application: Application, scope: Event, body: bytes, timeout: float | None) -> None:
@@ -59,7 +59,7 @@ class _Conversation(httpx.AsyncByteStream):
         event = await self._next_part()
         if event is None:
             await self._task
-            raise httpx.RemoteProtocolError("the application ended without an answer")
+            raise httpx2.RemoteProtocolError("the application ended without an answer")
         return event
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -67,13 +67,13 @@ class _Conversation(httpx.AsyncByteStream):
             yield event.get("body", b"")
             if not event.get("more_body", False):
                 return
-        raise httpx.RemoteProtocolError("the application ended before its answer was complete")
+        raise httpx2.RemoteProtocolError("the application ended before its answer was complete")
 
     async def _next_part(self) -> Event | None:
         try:
             return await asyncio.wait_for(self._parts.get(), self._timeout)
         except TimeoutError as exc:
-            raise httpx.ReadTimeout("the application did not answer in time") from exc
+            raise httpx2.ReadTimeout("the application did not answer in time") from exc
 
     async def aclose(self) -> None:
         """Let the application know that its caller is gone, and wait for its end."""
@@ -87,7 +87,7 @@ class _Conversation(httpx.AsyncByteStream):
             await self._task
 
 
-class AsyncInProcessTransport(httpx.AsyncBaseTransport):
+class AsyncInProcessTransport(httpx2.AsyncBaseTransport):
     """Sends the requests of an asynchronous client to an application on the same event loop."""
 
     def __init__(self, application: Application, close: Callable[[], None] | None = None) -> None:
@@ -95,7 +95,7 @@ class AsyncInProcessTransport(httpx.AsyncBaseTransport):
         self._application = application
         self._close = close
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """One request, to the beginning of its answer."""
         path, _, query = request.url.raw_path.partition(b"?")
         scope: Event = {
@@ -119,7 +119,7 @@ class AsyncInProcessTransport(httpx.AsyncBaseTransport):
         except BaseException:
             await conversation.aclose()
             raise
-        return httpx.Response(start["status"], headers=start.get("headers", []), stream=conversation)
+        return httpx2.Response(start["status"], headers=start.get("headers", []), stream=conversation)
 
     async def aclose(self) -> None:
         """Close what was opened for this client alone."""
@@ -127,7 +127,7 @@ class AsyncInProcessTransport(httpx.AsyncBaseTransport):
             await asyncio.to_thread(self._close)
 
 
-class InProcessTransport(httpx.BaseTransport):
+class InProcessTransport(httpx2.BaseTransport):
     """Sends the requests of a client that blocks to an application on an event loop in a thread of its own.
 
     The thread is a daemon: a program that does not close its client ends all the same.
@@ -140,9 +140,9 @@ class InProcessTransport(httpx.BaseTransport):
         self._thread = Thread(target=self._loop.run_forever, name="cmbs-client", daemon=True)
         self._thread.start()
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """One request, to the beginning of its answer."""
-        copy = httpx.Request(
+        copy = httpx2.Request(
             request.method,
             request.url,
             headers=request.headers,
@@ -150,7 +150,7 @@ class InProcessTransport(httpx.BaseTransport):
             extensions=request.extensions,
         )
         answer = self.wait_for(self._inner.handle_async_request(copy))
-        return httpx.Response(answer.status_code, headers=answer.headers, stream=_LoopStream(self, answer.stream))
+        return httpx2.Response(answer.status_code, headers=answer.headers, stream=_LoopStream(self, answer.stream))
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs on the event loop."""
@@ -166,7 +166,7 @@ class InProcessTransport(httpx.BaseTransport):
         self._loop.close()
 
 
-class _LoopStream(httpx.SyncByteStream):
+class _LoopStream(httpx2.SyncByteStream):
     """The parts of an answer, each fetched from the event loop that it comes from."""
 
     def __init__(self, transport: InProcessTransport, stream: Any) -> None:

@@ -5,29 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
-from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded
-from cmbs.http.errors import (
+import msgspec
+
+from cmbs.api.errors import (
     METHOD_NOT_ALLOWED,
     STATUS_OF_CODE,
     UNAUTHENTICATED,
     UNAVAILABLE,
     TransportCode,
     TransportError,
-    error_body,
+    complete_details,
     status_of,
 )
-from cmbs.http.exchange import MINIMAL, NOT_MODIFIED, TEXT, EventStream, Request, Response, add_vary
+from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded
+from cmbs.http.exchange import NOT_MODIFIED, EventStream, Response, split_query
 from cmbs.http.headers import header_lookup
-from cmbs.http.operation import Operation
 from cmbs.http.router import RouteMatch, method_not_allowed
-from cmbs.http.shaping import FIELDS, build_tree, leave_out, select
-from cmbs.identity import Gate
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
 from cmbs.identity.kernel.model import ANONYMOUS
+from cmbs.identity.tokens import without_keys
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -35,24 +36,17 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # So much of a body is read of a caller who has not been admitted.
 MAX_UNADMITTED_BODY_BYTES = 65_536
-# A larger body is decoded in a thread, so that it does not hold up the event loop.
-MAX_BODY_BYTES_DECODED_ON_LOOP = 1_048_576
 # A body that does not arrive in this time is given up; so is the rest of one that is not needed.
 MAX_BODY_SECONDS = 60.0
 MAX_DRAIN_SECONDS = 5.0
 # A follower that does not take what it is sent in this time is gone.
 MAX_SEND_SECONDS = 60.0
 
-# Large bodies are decoded one after the other. Decoded, a body takes many times its size, and in the threads that
-# reads and the keys use, a few of them would hold up every other request.
-_DECODING = ThreadPoolExecutor(1, "cmbs-decode")
 _JSON = (b"content-type", b"application/json")
-# Fields of a larger answer are chosen in a thread.
-MAX_BODY_BYTES_SHAPED_ON_LOOP = 65_536
 _log = logging.getLogger("cmbs.http")
 
 
-async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
+async def answer(match: RouteMatch, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request for a path of the table. Whatever happens, the answer has the protocol's shape.
 
     Wrong methods, unreadable paths and callers who may not ask are refused before any of the body is read.
@@ -62,23 +56,18 @@ async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, r
             raise method_not_allowed(scope["method"], sorted(match.endpoints))
         if match.problem:
             raise InvalidRequest(match.problem)
-        operation, handler = match.endpoints[scope["method"]]
+        endpoint = match.endpoints[scope["method"]]
+        operation = endpoint.operation
         header = header_lookup(scope["headers"])
-        admit = partial(gate.admit, header, scope.get("client"), operation.find_need(match.params))
+        admit = partial(service.gate.admit, header, scope.get("client"), operation.find_need(match.params))
         actor = ANONYMOUS if operation.is_open else await admit()
-        body = b"" if operation.body is None else await read_body(scope, receive, body_bytes)
+        body = b"" if operation.body is None else await read_body(scope, receive, service.body_bytes)
+        query = split_query(scope.get("query_string", b""))
         gone = partial(_wait_until_gone, receive)
-        received = (operation, match.params, scope.get("query_string", b""), header, actor, body, gone, admit)
-        if len(body) > MAX_BODY_BYTES_DECODED_ON_LOOP:
-            request = await asyncio.get_running_loop().run_in_executor(_DECODING, Request, *received)
-        else:
-            request = Request(*received)
-        response = await handler(request)
+        response = await service.answer(endpoint, match.params, query, header, actor, body, gone, admit)
         if isinstance(response, EventStream):
             await _send_events(response, gone(), scope, send)
             return
-        if request.selection or operation.takes_preference:
-            response = await _shape(operation, request, response)
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)
     await send_response(response, send)
@@ -104,30 +93,6 @@ async def _send_events(stream: EventStream, gone: Awaitable[None], scope: Scope,
     finally:
         leaving.cancel()
         stream.body.close()
-
-
-async def _shape(operation: Operation, request: Request, response: Response) -> Response:
-    """The response with the fields that the caller wants, or without its bulk where the caller can do without."""
-    if response.status == NOT_MODIFIED:
-        return response
-    if any(value == TEXT for name, value in response.headers if name == "content-type"):
-        raise InvalidRequest(
-            "fields can be chosen of JSON alone; send `Accept: application/json`",
-            {"parameter": FIELDS, "accepted": "`fields` of JSON alone"},
-        )
-    headers = list(response.headers)
-    if request.selection:
-        cut = partial(select, response.body, request.selection)
-    else:
-        if operation.method == "GET":
-            add_vary(headers, "prefer")
-        # Where the handler has not built the bulk, it says so.
-        if not request.wants_minimal or MINIMAL in headers:
-            return response._replace(headers=headers)
-        headers.append(MINIMAL)
-        cut = partial(leave_out, response.body, build_tree(operation.bulk))
-    is_large = len(response.body) > MAX_BODY_BYTES_SHAPED_ON_LOOP
-    return Response(response.status, await asyncio.to_thread(cut) if is_large else cut(), headers)
 
 
 async def _wait_until_gone(receive: Receive) -> None:
@@ -240,3 +205,9 @@ def response_to(exc: Exception) -> Response:
     _log.error("unexpected failure", exc_info=exc)
     code = TransportCode.INTERNAL_ERROR
     return Response(STATUS_OF_CODE[code], error_body(code, "the server failed; nothing is known to have changed", None))
+
+
+def error_body(code: str, message: str, details: dict[str, Any] | None) -> bytes:
+    """The error model of the protocol. What it says back of a request never holds a key."""
+    completed = complete_details(code, details or {})
+    return without_keys(msgspec.json.encode({"error": {"code": code, "message": message, "details": completed}}))

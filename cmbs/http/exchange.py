@@ -6,17 +6,18 @@ import asyncio
 import base64
 import binascii
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import UnsetType
 
+from cmbs.api.errors import TransportCode, TransportError
+from cmbs.api.operation import FIELDS, FILE_MEDIA_TYPES, Operation, TextFile
 from cmbs.errors import InvalidRequest
-from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.faults import explain_body, explain_query
-from cmbs.http.operation import Operation
-from cmbs.http.shaping import FIELDS, Selection, includes, parse_fields
+from cmbs.http.shaping import Selection, includes, parse_fields
 from cmbs.identity.gate import Lookup, refuse_keys_in
 from cmbs.identity.kernel.scopes import Grants, grants_of
 from cmbs.ledger import StoredEntry, canonical
@@ -63,73 +64,52 @@ class EventStream(NamedTuple):
     headers: list[tuple[str, str]]
 
 
-class TextFile(NamedTuple):
-    """A body that is a file in one of several languages: which, and the text as it was sent."""
-
-    media_type: str
-    text: str
-
-
-# The languages of files. JSON is sent as a document of its own, never as a text inside of another.
-FILE_MEDIA_TYPES = ("application/yaml", "application/json")
-
-
 class Request:
-    """What came in.
+    """What came in, whatever carried it here.
 
-    `message` is the body as the type that the table of operations names, `document` the same as plain JSON values, for
-    the parts that are opaque to us. Without a body they are None and empty.
+    `message` is the body as the type that the table of operations names: None where the operation has none. `query` are
+    the parameters that were sent, by name, each as the type that the table gives it.
     """
 
-    __slots__ = (
-        "_repeatable",
-        "actor",
-        "admit",
-        "body",
-        "document",
-        "gone",
-        "header",
-        "message",
-        "params",
-        "query_string",
-        "selection",
-    )
+    __slots__ = ("actor", "admit", "gone", "header", "message", "operation", "params", "query", "selection", "size")
 
     def __init__(
         self,
         operation: Operation,
         params: dict[str, str],
-        query_string: bytes,
+        query: Sequence[tuple[str, str]],
         header: Lookup,
         actor: Actor,
         body: bytes,
         gone: Callable[[], Awaitable[None]],
         admit: Callable[[], Awaitable[Actor]],
     ) -> None:
+        self.operation = operation
         self.params = params
-        self._repeatable = operation.repeatable
+        # Of headers, or of what a caller in this process says in their place.
+        self.header = header
+        # From the credential, never from the body.
+        self.actor = actor
         # Ends when the caller goes away.
         self.gone = gone
         # Asks again whether the caller may, and who it is.
         self.admit = admit
-        self.query_string = query_string
-        self.header = header
-        # From the credential, never from the body.
-        self.actor = actor
-        self.body = body
+        self.size = len(body)
         if actor.authenticated:
             # A key where it does not belong is refused before it is recorded.
             refuse_keys_in("the body", body)
-            refuse_keys_in("the query", query_string)
-            for value in params.values():
-                refuse_keys_in("the path", value.encode())
+            for name, value in (*params.items(), *query):
+                refuse_keys_in(f"`{name}`", value.encode())
         # The fields of the answer that the caller wants; empty for all. Refused before anything is done.
-        self.selection = self._read_fields(operation)
-        self.document: Any = {}
-        if operation.body is TextFile:
-            self.message: Any = self._read_file()
-        else:
-            self.message = None if operation.body is None else self._decode(operation.body)
+        self.selection: Selection = {}
+        self.query: dict[str, Any] = {}
+        if query:
+            self.query = read_query(operation, query)
+            if FIELDS in self.query:
+                self.selection = parse_fields(self.query.pop(FIELDS), operation.response)
+        elif operation.required:
+            read_query(operation, query)
+        self.message: Any = None if operation.body is None else read_body(operation.body, body, header)
 
     @property
     def authenticated(self) -> Actor | None:
@@ -141,85 +121,6 @@ class Request:
         """What the caller may do, by its key."""
         return grants_of(self.actor)
 
-    def _refuse_other_media_types(self, *known: str) -> str:
-        """The media type of the body, which is one of these."""
-        media_type = (self.header("content-type") or "").partition(";")[0].strip().lower()
-        if media_type not in known:
-            raise TransportError(
-                TransportCode.UNSUPPORTED_MEDIA_TYPE,
-                f"send the body as {' or '.join(f'`{each}`' for each in known)}, not `{media_type or 'nothing'}`",
-                {
-                    "content_type": media_type or None,
-                    "field": "content-type",
-                    "found": media_type or "nothing",
-                    "accepted": list(known),
-                    "next": f"send it with `Content-Type: {known[0]}`",
-                },
-            )
-        return media_type
-
-    def _read_file(self) -> TextFile:
-        media_type = self._refuse_other_media_types(*FILE_MEDIA_TYPES)
-        try:
-            return TextFile(media_type, self.body.decode())
-        except UnicodeDecodeError as exc:
-            raise InvalidRequest("the file is not valid UTF-8", {"accepted": "text in UTF-8"}) from exc
-
-    def _decode(self, kind: type[T]) -> T:
-        """The body as a message; an absent body is an empty object."""
-        if self.body:
-            self._refuse_other_media_types("application/json")
-            # Strictly first: what is wrong with it as JSON comes before what is wrong with it as a message.
-            self.document = canonical.decode(self.body)
-        try:
-            return msgspec.json.decode(self.body or b"{}", type=kind)
-        except UnicodeDecodeError as exc:  # pragma: no cover - the strict decoder has refused such a body before
-            raise InvalidRequest("the body is not valid UTF-8") from exc
-        except msgspec.DecodeError as exc:
-            raise explain_body(kind, self.document, len(self.body), exc) from exc
-
-    def query(self, *allowed: str) -> dict[str, str]:
-        """The query parameters, without the choice of fields; unknown ones and repeated single ones are refused."""
-        if not self.query_string:
-            return {}
-        # Where fields can be chosen they were, and where not, the parameter is an unknown one.
-        known = (*allowed, FIELDS) if self.selection else allowed
-        found = self._parse_query(known)
-        found.pop(FIELDS, None)
-        return found
-
-    def query_list(self, name: str) -> list[str]:
-        """Every value of a query parameter that may be sent more than once, in their order."""
-        return [value for each, value in self._split_query() if each == name]
-
-    def _read_fields(self, operation: Operation) -> Selection:
-        if FIELDS.encode() not in self.query_string or not operation.takes_fields:
-            return {}
-        text = self._parse_query(None).get(FIELDS)
-        return {} if text is None else parse_fields(text, operation.response)
-
-    def _parse_query(self, allowed: tuple[str, ...] | None) -> dict[str, str]:
-        """The parameters by name; where none are listed, any is allowed."""
-        pairs = self._split_query()
-        unknown = [] if allowed is None else [name for name, _ in pairs if name not in allowed]
-        if allowed is not None and unknown:
-            raise explain_query(list(dict.fromkeys(unknown)), allowed)
-        found: dict[str, str] = {}
-        for name, value in pairs:
-            if name in found and name not in self._repeatable:
-                raise InvalidRequest(
-                    f"query parameter `{name}` was sent twice",
-                    {"parameter": name, "found": [found[name][:_SHOWN], value[:_SHOWN]], "accepted": "one value"},
-                )
-            found[name] = value
-        return found
-
-    def _split_query(self) -> list[tuple[str, str]]:
-        try:
-            return parse_qsl(self.query_string.decode(), keep_blank_values=True, errors="strict")
-        except UnicodeDecodeError as exc:
-            raise InvalidRequest("the query is not valid UTF-8", {"field": "query", "accepted": "UTF-8"}) from exc
-
     @property
     def wants_minimal(self) -> bool:
         """Whether the caller can do without the bulk of the answer; of contradicting preferences, the first counts."""
@@ -229,6 +130,17 @@ class Request:
             if name.strip() == "return":
                 return value.strip().strip('"') == "minimal"
         return False
+
+    def after_of(self, parts: int) -> list[str] | None:
+        """The parts of the cursor: where the page before ended; None for the first page."""
+        cursor = self.query.get("cursor")
+        return None if cursor is None else from_cursor(cursor, parts)
+
+    @property
+    def after(self) -> str | None:
+        """The same, where the cursor has one part."""
+        parts = self.after_of(1)
+        return None if parts is None else parts[0]
 
     def wants(self, path: str) -> bool:
         """Whether a bulky part of the answer is wanted: by the choice of fields, or else by the preference."""
@@ -267,6 +179,101 @@ class Request:
         if value is not None and self.actor.authenticated:
             refuse_keys_in("`Idempotency-Key`", value.encode())
         return value
+
+
+def read_body(kind: type[T], body: bytes, header: Lookup) -> T | TextFile:
+    """A body as its type; an absent one is an empty object."""
+    if kind is TextFile:
+        media_type = _refuse_other_media_types(header, *FILE_MEDIA_TYPES)
+        try:
+            return TextFile(media_type, body.decode())
+        except UnicodeDecodeError as exc:
+            raise InvalidRequest("the file is not valid UTF-8", {"accepted": "text in UTF-8"}) from exc
+    document: Any = {}
+    if body:
+        _refuse_other_media_types(header, "application/json")
+        document = canonical.decode(body)
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as exc:
+        raise explain_body(kind, document, len(body), exc) from exc
+
+
+def _refuse_other_media_types(header: Lookup, *known: str) -> str:
+    """The media type of the body, which is one of these."""
+    media_type = (header("content-type") or "").partition(";")[0].strip().lower()
+    if media_type not in known:
+        raise TransportError(
+            TransportCode.UNSUPPORTED_MEDIA_TYPE,
+            f"send the body as {' or '.join(f'`{each}`' for each in known)}, not `{media_type or 'nothing'}`",
+            {
+                "content_type": media_type or None,
+                "field": "content-type",
+                "found": media_type or "nothing",
+                "accepted": list(known),
+                "next": f"send it with `Content-Type: {known[0]}`",
+            },
+        )
+    return media_type
+
+
+def split_query(query_string: bytes) -> list[tuple[str, str]]:
+    """The parameters of a query, in their order."""
+    if not query_string:
+        return []
+    try:
+        return parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest("the query is not valid UTF-8", {"field": "query", "accepted": "UTF-8"}) from exc
+
+
+def read_query(operation: Operation, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The parameters by name, each as the type that the table gives it; InvalidRequest for any that it refuses."""
+    known = operation.parameters
+    unknown = [name for name, _ in pairs if name not in known]
+    if unknown:
+        raise explain_query(list(dict.fromkeys(unknown)), tuple(known))
+    found: dict[str, Any] = {}
+    for name, text in pairs:
+        schema = known[name].schema
+        if schema["type"] == "array":
+            found.setdefault(name, []).append(_read_value(name, text, schema["items"]))
+            continue
+        if name in found:
+            raise InvalidRequest(
+                f"query parameter `{name}` was sent twice",
+                {"parameter": name, "found": [str(found[name])[:_SHOWN], text[:_SHOWN]], "accepted": "one value"},
+            )
+        found[name] = _read_value(name, text, schema)
+    for name in operation.required:
+        if name not in found:
+            what = known[name].description
+            raise InvalidRequest(
+                f"send `{name}`: {what[:1].lower()}{what[1:].removesuffix('.')}",
+                {"parameter": name, "accepted": known[name].schema, "next": f"add `{name}` to the query"},
+            )
+    return found
+
+
+def _read_value(name: str, text: str, schema: dict[str, Any]) -> str | int:
+    """One value of a parameter."""
+    value: str | int = whole_number(name, text) if schema.get("type") == "integer" else text
+    if "enum" in schema and value not in schema["enum"]:
+        words = [str(each) for each in schema["enum"]]
+        raise InvalidRequest(
+            f"`{name}` must be {'one of ' if len(words) > 1 else ''}{', '.join(words)}, not `{text[:_SHOWN]}`",
+            {"parameter": name, "field": name, "found": text[:_SHOWN], "accepted": words},
+        )
+    if schema.get("minLength") and not text:
+        raise InvalidRequest(
+            f"`{name}` must not be empty", {"parameter": name, "found": text, "accepted": {"minLength": 1}}
+        )
+    return value
+
+
+def value_of(field: T | UnsetType) -> T | None:
+    """A field of a body that may be left out; None where it was."""
+    return None if isinstance(field, UnsetType) else field
 
 
 def prefers(accept: str | None, wanted: str, other: str) -> bool:

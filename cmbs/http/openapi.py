@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+from cmbs.api import entries as entry_schemas
+from cmbs.api import sessions as schemas
+from cmbs.api.error_answers import FAILURES, ErrorResponse
+from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
+from cmbs.api.examples import ERRORS, EVENT_IDS, SESSION_ID, Examples, load_examples
+from cmbs.api.operation import FIELDS, Operation, Parameter, TextFile
+from cmbs.api.operations import EVENT_OPERATIONS, OPERATIONS
+from cmbs.api.space_requests import SPACE_ID_PATTERN
 from cmbs.belief.kernel.requests import Limits
 from cmbs.documents.json_schemas import describe_types
 from cmbs.documents.text import format_document
 from cmbs.errors import ErrorCode
-from cmbs.http.belief import entry_schemas, schemas
-from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
-from cmbs.http.examples import ERRORS, EVENT_IDS, SESSION_ID, Examples, load_examples
-from cmbs.http.exchange import NOT_MODIFIED, TextFile
+from cmbs.http.exchange import NOT_MODIFIED
 from cmbs.http.live.frames import MEDIA_TYPE
-from cmbs.http.live.routes import EVENT_OPERATIONS
-from cmbs.http.operation import Operation, Parameter
-from cmbs.http.operations import OPERATIONS
-from cmbs.http.shaping import FIELDS, list_fields
-from cmbs.http.spaces.requests import SPACE_ID_PATTERN
+from cmbs.http.shaping import list_fields
 from cmbs.kit.parse import FORMAT as KIT_FORMAT
 from cmbs.substrate.kernel.policy.file import FORMAT as POLICY_FORMAT
 
@@ -197,11 +198,15 @@ def openapi_document() -> dict[str, Any]:
     """Return the whole document as plain data."""
     types = [operation.response for operation in OPERATIONS]
     types += [each.body for each in OPERATIONS if each.body is not None and each.body is not TextFile]
-    types += [schemas.ErrorResponse, *entry_schemas.PAYLOADS, *entry_schemas.OUTCOMES]
+    types += [ErrorResponse, *entry_schemas.PAYLOADS, *entry_schemas.OUTCOMES]
     _, described = describe_types(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
     # Through JSON, which turns the tuples among the defaults into lists.
     components: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(described))
+    for kind in _list_partial(msgspec.Struct):
+        if kind.__name__ in components:
+            _leave_out_defaults(components[kind.__name__])
     components |= {"KitFile": _KIT_FILE, "PolicyFile": _POLICY_FILE}
+    components["ErrorResponse"]["properties"] = {"error": _describe_failures(FAILURES)}
     paths: dict[str, dict[str, Any]] = {}
     errors: dict[str, Any] = {}
     examples = load_examples()
@@ -364,11 +369,42 @@ def _name_error(status: int, codes: list[str]) -> str:
 def _describe_error(status: int, codes: list[str]) -> dict[str, Any]:
     shown = {code: ERRORS["HEAD_MISMATCH" if status == PRECONDITION_FAILED else code] for code in codes}
     examples = {code: {"value": {"error": error}} for code, error in shown.items()}
+    # An `ErrorResponse` with one of these errors.
+    schema = {"type": "object", "properties": {"error": _describe_failures(codes)}, "required": ["error"]}
     return {
         "description": " or ".join(f"`{code}`" for code in codes),
         **_refer_to_headers(_HEADERS_OF_STATUS.get(status, [])),
-        "content": _describe_json(schemas.ErrorResponse, examples=examples),
+        "content": {"application/json": {"schema": schema, "examples": examples}},
     }
+
+
+def _list_partial(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """The types of the API whose members are left out where they have their defaults."""
+    for each in kind.__subclasses__():
+        if each.__module__.startswith("cmbs.api.") and each.__struct_config__.omit_defaults:
+            yield each
+        yield from _list_partial(each)
+
+
+def _leave_out_defaults(schema: dict[str, Any]) -> None:
+    """Describe what is left out where it is null or false as what it is where it is there."""
+    for name, described in schema.get("properties", {}).items():
+        if described.get("default", ...) not in (None, False):
+            continue
+        rest = {word: value for word, value in described.items() if word not in ("default", "anyOf")}
+        alternatives = [each for each in described.get("anyOf", []) if each != {"type": "null"}]
+        if len(alternatives) == 1:
+            rest |= alternatives[0]
+        elif alternatives:
+            rest["anyOf"] = alternatives
+        schema["properties"][name] = rest
+
+
+def _describe_failures(codes: Iterable[str]) -> dict[str, Any]:
+    """What went wrong, where it is one of these codes: the code says which."""
+    names = {code: schemas.REFERENCE.format(name=FAILURES[code].__name__) for code in codes}
+    alternatives = [{"$ref": name} for name in names.values()]
+    return {"oneOf": alternatives, "discriminator": {"propertyName": "code", "mapping": names}}
 
 
 def _describe_content(operation: Operation, examples: Examples) -> dict[str, Any]:

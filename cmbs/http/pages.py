@@ -1,4 +1,4 @@
-"""Pages for a browser: the console, or what this is where there is none, and the API docs.
+"""Pages for a browser: the console, or what this is where there is none, and the API docs; and the OpenAPI document.
 
 They load nothing from other hosts.
 """
@@ -6,20 +6,18 @@ They load nothing from other hosts.
 from __future__ import annotations
 
 from html import escape
-from importlib.resources import files
 
-from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from cmbs.console import PAGES, ConsoleFiles
 from cmbs.http.router import no_such_path
 
+_DOCUMENT = "/openapi.json"
 _PAGE = "/docs"
-# The name of a file of the viewer, and what it is.
-_SCRIPT, _STYLE, _ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"
-_FILES = {_SCRIPT: "text/javascript", _STYLE: "text/css", _ICON: "image/png"}
+# The files of the viewer, which the console brings, and the one that starts it.
+_SCRIPT, _STYLE, _START = "swagger-ui-bundle.js", "swagger-ui.css", "start.js"
 # The files change with the version that is installed, which a browser cannot see.
 _CACHED = {"cache-control": "public, max-age=3600"}
 # A file of the console has a hash of its content in its name.
@@ -69,22 +67,77 @@ and records every change in a log that anyone can verify.</p>
 </html>
 """
 
+_DOCS = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>cmbs API docs</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="{root}/docs/swagger-ui.css">
+<script src="{root}/docs/swagger-ui-bundle.js" defer></script>
+<script src="{root}/docs/start.js" defer></script>
+</head>
+<body>
+<div id="docs" data-document="{root}/openapi.json"></div>
+</body>
+</html>
+"""
+# No validator: that would be a request to another host.
+_START_VIEWER = """"use strict";
+const place = document.getElementById("docs");
+SwaggerUIBundle({
+  domNode: place,
+  url: place.dataset.document,
+  validatorUrl: null,
+  deepLinking: true,
+  showExtensions: true,
+  showCommonExtensions: true,
+});
+"""
+_NO_DOCS = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>cmbs API docs</title>
+</head>
+<body>
+<h1>cmbs API docs</h1>
+<p>The viewer of this page comes with the console, which was not built: <code>make console</code> builds it.</p>
+<p>The <a href="{root}/openapi.json">OpenAPI document</a> is here all the same, for any viewer and for programs.</p>
+</body>
+</html>
+"""
 
-def add_pages(app: FastAPI) -> None:
-    """Give the application its pages, and what they load; none of it is part of the API."""
+
+def add_pages(app: Starlette) -> None:
+    """Give the application its pages, what they load, and its document; none of it is part of the API."""
+    app.add_route(_DOCUMENT, _document, include_in_schema=False)
     app.add_route("/", _console, include_in_schema=False)
     for page in PAGES:
         app.add_route(f"/{page}", _console, include_in_schema=False)
         app.add_route(f"/{page}/{{rest:path}}", _console, include_in_schema=False)
     app.add_route("/assets/{name}", _asset, include_in_schema=False)
-    app.add_route(_PAGE, _page, include_in_schema=False)
-    for name in _FILES:
-        app.add_route(f"{_PAGE}/{name}", _file, include_in_schema=False)
+    app.add_route(_PAGE, _docs, include_in_schema=False)
+    app.add_route(f"{_PAGE}/{_START}", _start_viewer, include_in_schema=False)
+    for name in (_SCRIPT, _STYLE):
+        app.add_route(f"{_PAGE}/{name}", _viewer_file, include_in_schema=False)
+
+
+async def _document(request: Request) -> Response:
+    """The document; where we are mounted below a path, that is the first of its servers."""
+    document, root = request.app.openapi(), _root_of(request)
+    if root:
+        servers = document.get("servers", [])
+        named = [] if root in {server["url"] for server in servers} else [{"url": root}]
+        document = {**document, "servers": [*named, *servers]}
+    return JSONResponse(document)
 
 
 async def _console(request: Request) -> Response:
     """The one page of the console, whose script shows what the path names; without a console, what this server is."""
-    root = request.scope.get("root_path", "").rstrip("/")
+    root = _root_of(request)
     page = _files_of(request).find_page(escape(root))
     if page is None:
         return _describe(request, root)
@@ -108,20 +161,25 @@ def _describe(request: Request, root: str) -> Response:
     return HTMLResponse(_HOME.format(version=escape(request.app.version), root=escape(root), origin=escape(origin)))
 
 
-async def _page(request: Request) -> Response:
-    app: FastAPI = request.app
-    # A path, not an address: a proxy may be between us and the browser.
-    root = request.scope.get("root_path", "").rstrip("/")
-    return get_swagger_ui_html(
-        openapi_url=f"{root}{app.openapi_url}",
-        title=app.title,
-        swagger_js_url=f"{root}{_PAGE}/{_SCRIPT}",
-        swagger_css_url=f"{root}{_PAGE}/{_STYLE}",
-        swagger_favicon_url=f"{root}{_PAGE}/{_ICON}",
-    )
+async def _docs(request: Request) -> Response:
+    page = _NO_DOCS if _files_of(request).find_viewer_file(_SCRIPT) is None else _DOCS
+    # The viewer is named without a hash of its content, so what the page loads may change.
+    headers = {**_GUARDED, "cache-control": "no-cache"}
+    return HTMLResponse(page.format(root=escape(_root_of(request))), headers=headers)
 
 
-async def _file(request: Request) -> Response:
-    name = request.url.path.rpartition("/")[2]
-    content = files("fastapi_swagger").joinpath("resources", name).read_bytes()
-    return Response(content, media_type=_FILES[name], headers=_CACHED)
+async def _start_viewer(_: Request) -> Response:
+    return Response(_START_VIEWER, media_type="text/javascript", headers={**_GUARDED, **_CACHED})
+
+
+async def _viewer_file(request: Request) -> Response:
+    found = _files_of(request).find_viewer_file(request.url.path.rpartition("/")[2])
+    if found is None:
+        raise no_such_path(request.scope["path"])
+    return Response(found.content, media_type=found.media_type, headers={**_GUARDED, **_CACHED})
+
+
+def _root_of(request: Request) -> str:
+    """The path that we are mounted below. Not an address: a proxy may be between us and the browser."""
+    root: str = request.scope.get("root_path", "")
+    return root.rstrip("/")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
-from cmbs.http.errors import TransportCode, TransportError
+from cmbs.api.errors import TransportCode, TransportError
+from cmbs.api.operation import Operation
 from cmbs.http.exchange import EventStream, Request, Response
-from cmbs.http.operation import Operation
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response | EventStream]]
 
@@ -52,6 +52,8 @@ class Router:
         self, operations: Iterable[Operation], *routes: object, wrap: Callable[[Operation, Handler], Handler]
     ) -> None:
         self._root = RouteNode()
+        # By the name of the operation, for callers that need no path.
+        self.endpoints: dict[str, Endpoint] = {}
         for operation in operations:
             node = self._root
             for part in operation.path.split("/")[1:]:
@@ -65,7 +67,7 @@ class Router:
             name = operation.operation_id
             handler = next(getattr(each, name) for each in routes if hasattr(each, name))
             endpoint = Endpoint(operation, wrap(operation, handler))
-            node.endpoints[operation.method] = endpoint
+            node.endpoints[operation.method] = self.endpoints[name] = endpoint
             if operation.method == "GET":
                 node.endpoints["HEAD"] = endpoint
 

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
+from cmbs.api.operation import FIELDS
 from cmbs.errors import InvalidRequest, LimitExceeded
 
-FIELDS = "fields"
 MAX_FIELDS = 100
 # Names of fields, each with what is chosen below it; empty where that is everything.
 Selection: TypeAlias = dict[str, "Selection"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
+from cmbs.api.operation import Operation
 from cmbs.http.exchange import EventStream, Request, Response, add_vary, not_modified
-from cmbs.http.operation import Operation
 from cmbs.http.router import Handler
 
 # The head of the stream that a request reads.
@@ -48,7 +48,7 @@ def _digest(operation: Operation, request: Request) -> str:
     asked = (
         operation.operation_id,
         *request.params.values(),
-        request.query_string.decode("latin-1"),
+        *map(str, request.query.items()),
         request.actor.kind,
         request.actor.id,
         str(request.wants_minimal),

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 
+from cmbs.api.errors import TransportCode, TransportError
 from cmbs.errors import InvalidRequest
-from cmbs.http.errors import TransportCode, TransportError
-from cmbs.http.exchange import whole_number
 from cmbs.spi.audit_log import HEADS_PREFIX, Append
 
 MAX_WAIT_SECONDS = 30
@@ -27,9 +26,8 @@ _MAX_LOOKS_A_SECOND = 200.0
 ANY_STREAM = f"{HEADS_PREFIX}*"
 
 
-def read_seconds(text: str) -> int:
-    """The value of `wait`; InvalidRequest where it is no such number of seconds."""
-    seconds = whole_number("wait", text)
+def read_seconds(seconds: int) -> int:
+    """The value of `wait`; InvalidRequest where it is too many seconds."""
     if seconds > MAX_ASKED_SECONDS:
         raise InvalidRequest(
             f"`wait` must be at most {MAX_ASKED_SECONDS}, got {seconds}",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from cmbs.http.errors import TransportCode, TransportError
+from cmbs.api.errors import TransportCode, TransportError
 
 
 class WorkQueue:

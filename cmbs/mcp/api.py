@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
-import httpx
+import httpx2
 import msgspec
 from starlette.types import ASGIApp
 
@@ -157,13 +157,13 @@ def open_local(app: ASGIApp) -> Api:
 def open_remote(url: str) -> Api:
     """The API of a server elsewhere."""
     # Requests that wait hold a connection each, and must not keep the others from having one: the server has a bound.
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=_MAX_IDLE_CONNECTIONS)
-    client = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=_TIMEOUT_SECONDS, trust_env=False, limits=limits)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=_MAX_IDLE_CONNECTIONS)
+    client = httpx2.AsyncClient(base_url=url.rstrip("/"), timeout=_TIMEOUT_SECONDS, trust_env=False, limits=limits)
 
     async def send(method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         try:
             response = await client.request(method, path, headers=headers, content=body)
-        except httpx.HTTPError as exc:
+        except httpx2.HTTPError as exc:
             why = str(exc) or type(exc).__name__
             raise ApiError(503, "STORE_UNAVAILABLE", f"the cmbs server does not answer: {why}", {}) from exc
         return response.status_code, response.content

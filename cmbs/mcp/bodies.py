@@ -10,9 +10,9 @@ from typing import Any
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE
 from starlette.types import ASGIApp
 
+from cmbs.api.errors import TransportError
 from cmbs.errors import BeliefServerError, LimitExceeded
 from cmbs.http.asgi import MAX_BODY_SECONDS, Receive, Scope, Send, read_body, response_to, send_response
-from cmbs.http.errors import TransportError
 
 # That of the SDK, which decodes a message on the event loop: a larger one would hold up all others.
 MAX_MESSAGE_BYTES = DEFAULT_MAX_REQUEST_BODY_SIZE

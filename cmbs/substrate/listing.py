@@ -18,15 +18,8 @@ from cmbs.substrate.kernel.events import Propose, SpaceEvent
 from cmbs.substrate.kernel.model import ToolCall
 from cmbs.substrate.kernel.rebuilding import names_of_executions
 from cmbs.substrate.kernel.retention import UNSETTLED, last_dropped
-from cmbs.substrate.kernel.state import (
-    Approval,
-    ApprovalStatus,
-    Case,
-    Execution,
-    ExecutionStatus,
-    ProposalRecord,
-    Space,
-)
+from cmbs.substrate.kernel.state import Approval, Case, Execution, ProposalRecord, Space
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus
 from cmbs.substrate.settled import SettledRecords
 
 # So many entries are read for one page; one that ends earlier says where the next begins.

@@ -15,8 +15,9 @@ from cmbs.errors import BeliefServerError
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.kernel.events import Wake
 from cmbs.substrate.kernel.model import BeliefReading, Tool
-from cmbs.substrate.kernel.state import ApprovalStatus, GrantKey, Parked, ProposalRecord, Space
+from cmbs.substrate.kernel.state import GrantKey, Parked, ProposalRecord, Space
 from cmbs.substrate.kernel.waiting import would_change
+from cmbs.substrate.kernel.words import ApprovalStatus
 
 BELIEF = "$belief."
 # How many proposals are looked at before other threads of the process have a turn.

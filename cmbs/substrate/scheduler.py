@@ -39,8 +39,9 @@ from cmbs.substrate.kernel.executions import is_still_permitted, may_start_again
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, MemoryEntry, ProposalRecord, Space
+from cmbs.substrate.kernel.state import MemoryEntry, ProposalRecord, Space
 from cmbs.substrate.kernel.waiting import OutcomeUnchanged
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus
 from cmbs.substrate.looking import BELIEF, SharedReadings, WaitingWatch
 
 _log = logging.getLogger("cmbs.substrate")

@@ -16,7 +16,8 @@ from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.events import Intent, Mode, SpaceVerb
 from cmbs.substrate.kernel.model import Candidate, Capability, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.policy.policy import compile_policy
-from cmbs.substrate.kernel.state import CallKey, Case, CaseStatus, Execution, ExecutionStatus, Space
+from cmbs.substrate.kernel.state import CallKey, Case, Execution, Space
+from cmbs.substrate.kernel.words import CaseStatus, ExecutionStatus
 
 NOW = "2026-01-02T03:04:05.000000Z"
 LATER = "2026-01-02T04:00:00.000000Z"

@@ -16,8 +16,9 @@ from pathlib import Path
 import msgspec
 
 from cmbs.errors import InvalidRequest, StoreUnavailable
-from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys
+from cmbs.transparency.kernel.checkpoint import Checkpoint, parse_keys, retire_key
 from cmbs.transparency.kernel.notes import Algorithm, Note, SigningKey, validate_name
+from cmbs.transparency.kernel.published import LogKey, LogKeys
 
 _SECRET, _PUBLIC = 0o600, 0o644
 _SEED_BYTES = 32
@@ -139,7 +140,7 @@ class KeyFiles:
     def read_keys(self) -> LogKeys:
         """The public keys, with the retired ones."""
         with self._report_unusable():
-            return LogKeys.parse(self._keys.read_bytes())
+            return parse_keys(self._keys.read_bytes())
 
     def read_note(self) -> Note | None:
         """The note that was signed last; None where none was."""
@@ -166,7 +167,7 @@ class KeyFiles:
             old, kept = self.read_key(), self.read_note()
             new = make_key(old.name)
             size = 0 if kept is None else Checkpoint.parse(kept.text).size
-            keys = self.read_keys().retire(old, new, size, now)
+            keys = retire_key(self.read_keys(), old, new, size, now)
             # Once the new key is listed, the old one must not sign any more: so the new one is on the disk before.
             replace_file(self._next, f"{new.text}\n".encode(), _SECRET)
             replace_file(self._keys, msgspec.json.encode(keys) + b"\n")

@@ -20,10 +20,11 @@ from cmbs.ledger.merkle import EMPTY_ROOT
 from cmbs.spi import AuditLog, Clock, IdSource
 from cmbs.spi.audit_log import HEADS_STREAM, IDENTITY_PREFIX, Append, StaleHead
 from cmbs.system import RandomIds, SystemClock
-from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKeys
-from cmbs.transparency.kernel.documents import RecordProof, describe_record
+from cmbs.transparency.kernel.checkpoint import Checkpoint
+from cmbs.transparency.kernel.documents import describe_record
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note
+from cmbs.transparency.kernel.published import LogKeys, RecordProof
 from cmbs.transparency.kernel.records import (
     HeadRecord,
     HeadsLog,

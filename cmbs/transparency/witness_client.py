@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 from typing import NamedTuple
 
-import httpx
+import httpx2
 
 from cmbs.errors import InvalidRequest
 from cmbs.transparency.kernel.checkpoint import Checkpoint
@@ -47,10 +47,10 @@ class WitnessAddress(NamedTuple):
 class WitnessClient:
     """One witness. It remembers the size that the witness cosigned last."""
 
-    def __init__(self, address: WitnessAddress, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, address: WitnessAddress, transport: httpx2.BaseTransport | None = None) -> None:
         self.address = address
         self._size = 0
-        self._client = httpx.Client(timeout=MAX_WITNESS_SECONDS, transport=transport)
+        self._client = httpx2.Client(timeout=MAX_WITNESS_SECONDS, transport=transport)
 
     def cosign(self, note: Note, path_from: Callable[[int], list[bytes]]) -> Signature:
         """The cosignature of a checkpoint; WitnessRefused says why there is none.
@@ -66,7 +66,7 @@ class WitnessClient:
             if self._size > size:
                 raise WitnessRefused(f"it has cosigned size {said} before, and this is size {size}")
             answer = self._send(note, self._size, path_from)
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != httpx2.codes.OK:
             raise WitnessRefused(f"it answered {answer.status_code}: {answer.text.strip()[:200]}")
         self._size = size
         return self._find_signature(note, answer.text)
@@ -75,12 +75,12 @@ class WitnessClient:
         """Close the connections."""
         self._client.close()
 
-    def _send(self, note: Note, old: int, path_from: Callable[[int], list[bytes]]) -> httpx.Response:
+    def _send(self, note: Note, old: int, path_from: Callable[[int], list[bytes]]) -> httpx2.Response:
         proof = "".join(f"{base64.b64encode(each).decode()}\n" for each in path_from(old))
         body = f"old {old}\n{proof}\n{note.encoded}"
         try:
             return self._client.post(f"{self.address.url}/add-checkpoint", content=body.encode())
-        except httpx.HTTPError as exc:
+        except httpx2.HTTPError as exc:
             raise WitnessRefused(f"it cannot be reached: {exc}") from exc
 
     def _find_signature(self, note: Note, lines: str) -> Signature:

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 from urllib.parse import SplitResult
 
-import httpx
+import httpx2
 
 from cmbs.addresses import Reach, classify_address
 from cmbs.errors import InvalidRequest
@@ -97,7 +97,7 @@ class Sender:
         self.timeout_seconds = timeout_seconds
         self._tls = tls
         self._loop = LoopThread("cmbs-webhooks")
-        self._client: httpx.AsyncClient | None = None
+        self._client: httpx2.AsyncClient | None = None
 
     def send(self, url: str, body: bytes, headers: dict[str, str]) -> Sent:
         """Send a body. What goes wrong is part of the result."""
@@ -111,7 +111,7 @@ class Sender:
             error = exc.message
         except TimeoutError:
             error = f"no answer within {self.timeout_seconds:g} seconds"
-        except (httpx.HTTPError, OSError) as exc:
+        except (httpx2.HTTPError, OSError) as exc:
             error = f"no answer: {describe_cause(exc)}"
         if status is not None and not is_success(status):
             error = "a redirect, which is not followed" if status in range(300, 400) else f"answered {status}"
@@ -131,11 +131,11 @@ class Sender:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
         self.rules.check_addresses(parts, addresses)
-        failure: httpx.ConnectError | None = None
+        failure: httpx2.ConnectError | None = None
         for address in addresses[:_MAX_ADDRESSES_TRIED]:
             try:
                 return await self._post_to(address, port, parts, body, headers)
-            except httpx.ConnectError as exc:
+            except httpx2.ConnectError as exc:
                 failure = exc
         raise failure or OSError("the name of the host stands for no address")
 
@@ -144,7 +144,7 @@ class Sender:
         client = self._open()
         literal = f"[{address}]" if ":" in address else address
         target = parts._replace(netloc=f"{literal}:{port}").geturl()
-        request = httpx.Request(
+        request = httpx2.Request(
             "POST",
             target,
             content=body,
@@ -160,11 +160,11 @@ class Sender:
         await response.aclose()
         return response.status_code
 
-    def _open(self) -> httpx.AsyncClient:
+    def _open(self) -> httpx2.AsyncClient:
         if self._client is None:
-            self._client = httpx.AsyncClient(
-                timeout=None,  # noqa: S113 - one limit for all of it, in `_post_in_time`
-                limits=httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=0),
+            self._client = httpx2.AsyncClient(
+                timeout=None,  # one limit for all of it, in `_post_in_time`
+                limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=0),
                 trust_env=False,
                 verify=self._tls or ssl.create_default_context(),
             )

@@ -1,7 +1,8 @@
 import { render, type ComponentChildren, type JSX } from "preact";
 import { Suspense, lazy } from "preact/compat";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, identity, needsKey, signIn } from "./api/client";
+import { identity, needsKey, signIn } from "./api/client";
+import { hasStatus } from "./api/errors";
 import { ActionsPage } from "./pages/actions/index";
 import { InboxPage, countWaiting } from "./pages/actions/inbox";
 import { CasesPage } from "./pages/cases";
@@ -47,7 +48,7 @@ function App(): JSX.Element | null {
   const start = (): void => {
     setError(null);
     signIn(null).catch((problem: unknown) => {
-      if (!(problem instanceof ApiError) || problem.status !== 401) setError(problem);
+      if (!hasStatus(problem, 401)) setError(problem);
     });
   };
   useEffect(start, []);

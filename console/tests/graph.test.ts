@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import type { Schemas } from "../src/api/client";
 import { buildGraph, countStates, countTypes, findNodes, listDeaths, listPathArcs } from "../src/model/graph";
 import { layOutGraph, type LayoutInput } from "../src/model/layout";
 import { SessionLog } from "../src/model/log";
@@ -6,7 +7,8 @@ import { SessionLog } from "../src/model/log";
 const ts = "2026-01-01T00:00:00.000000Z";
 
 function build() {
-  const node = (id: string, type: string, state = "survivor") => ({ hypothesis_id: id, label: id === "db" ? "the database" : id, type, state });
+  const node = (id: string, type: string, state: Schemas["HypothesisState"] = "survivor") =>
+    ({ hypothesis_id: id, label: id === "db" ? "the database" : id, type, state });
   const edge = (source: string, target: string, type: string) => ({ hypothesis_id: `edge:${source}|${target}|${type}`, source, target, type });
   return buildGraph(
     "7",

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { listHistory, nameStep, type Commit } from "../src/model/state";
 
-function commit(seq: number, set: Record<string, string>, unset: string[] = [], verb = "PROPOSE"): Commit {
+function commit(seq: number, set: Commit["set"], unset: string[] = [], verb: Commit["verb"] = "PROPOSE"): Commit {
   return { seq, ts: `2026-01-01T00:00:0${seq}.000000Z`, verb, set, unset };
 }
 

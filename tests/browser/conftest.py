@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page
 
@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def client(server: ServerProcess) -> Iterator[httpx.Client]:
+def client(server: ServerProcess) -> Iterator[httpx2.Client]:
     with server.client() as client:
         yield client
 
@@ -40,5 +40,5 @@ def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
 
 
 @pytest.fixture
-def incident(client: httpx.Client) -> Incident:
+def incident(client: httpx2.Client) -> Incident:
     return tell(client)

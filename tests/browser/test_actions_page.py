@@ -1,6 +1,6 @@
 """Gates, traces and the inbox in a real browser."""
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-03")]
 
 
 @pytest.fixture
-def told(client: httpx.Client) -> tuple[Incident, Space]:
+def told(client: httpx2.Client) -> tuple[Incident, Space]:
     """An incident and a space of its own for each test, because tests change them."""
     incident = tell(client)
     return incident, tell_space(client, incident, f"ops-{incident.id}")
@@ -141,7 +141,7 @@ new MutationObserver(() => {
 
 
 @pytest.mark.req("CONSOLE-04")
-def test_a_session_page_follows_what_is_written_elsewhere(page: Page, client: httpx.Client) -> None:
+def test_a_session_page_follows_what_is_written_elsewhere(page: Page, client: httpx2.Client) -> None:
     incident = tell(client)
     page.add_init_script(NOTE_UNDERLINE)
     page.goto(f"/cases/{incident.id}")
@@ -156,7 +156,7 @@ def test_a_session_page_follows_what_is_written_elsewhere(page: Page, client: ht
 
 
 @pytest.mark.req("CONSOLE-04")
-def test_a_page_behind_live_stays_where_it_is(page: Page, client: httpx.Client) -> None:
+def test_a_page_behind_live_stays_where_it_is(page: Page, client: httpx2.Client) -> None:
     incident = tell(client)
     page.goto(f"/cases/{incident.id}?at=3")
     expect(page.get_by_test_id("left")).to_have_text("14")
@@ -167,7 +167,7 @@ def test_a_page_behind_live_stays_where_it_is(page: Page, client: httpx.Client) 
 
 @pytest.mark.req("CONSOLE-04")
 def test_a_page_without_its_server_says_that_it_is_stale_and_comes_back(
-    browser: Browser, server: ServerProcess, client: httpx.Client
+    browser: Browser, server: ServerProcess, client: httpx2.Client
 ) -> None:
     incident = tell(client)
     with open_page(browser, server.url) as page:

@@ -7,7 +7,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from cmbs.belief.server import BeliefServer
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
 from tests.support.console_story import TRACES, Incident, tell

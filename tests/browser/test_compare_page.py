@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from cmbs.belief.server import BeliefServer
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
 from tests.support.console_story import TRACES, Incident, tell, tell_again
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-09")]
 
 
 @pytest.fixture(scope="module")
-def runs(client: httpx.Client) -> tuple[Incident, Incident]:
+def runs(client: httpx2.Client) -> tuple[Incident, Incident]:
     first = tell(client)
     return first, tell_again(first)
 
@@ -110,7 +111,7 @@ def test_two_agents_are_told_apart_by_their_keys(browser: Browser, keyed: tuple[
 
 
 def test_a_comparison_is_reached_from_the_list_and_from_a_session_and_follows_live(
-    page: Page, client: httpx.Client
+    page: Page, client: httpx2.Client
 ) -> None:
     first = tell(client, "Seen twice")
     tell_again(first)

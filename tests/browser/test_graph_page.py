@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -46,7 +46,7 @@ def server(tee: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
 
 
 @pytest.fixture
-def graph_incident(client: httpx.Client) -> GraphIncident:
+def graph_incident(client: httpx2.Client) -> GraphIncident:
     return tell_over_graph(client)
 
 
@@ -163,7 +163,7 @@ def test_symptoms_are_explained_along_the_graph_by_keyboard_alone(page: Page, gr
 
 
 def test_a_session_without_a_graph_says_so_and_what_to_do(
-    browser: Browser, server: ServerProcess, client: httpx.Client, tmp_path: Path
+    browser: Browser, server: ServerProcess, client: httpx2.Client, tmp_path: Path
 ) -> None:
     incident = tell(client)
     with open_page(browser, server.url) as page:
@@ -188,7 +188,7 @@ def test_a_session_without_a_graph_says_so_and_what_to_do(
 @pytest.mark.req("CONSOLE-06")
 @pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.deep)])
 def test_axe_finds_nothing_on_the_graph_page(
-    browser: Browser, server: ServerProcess, client: httpx.Client, scheme: str
+    browser: Browser, server: ServerProcess, client: httpx2.Client, scheme: str
 ) -> None:
     incident = tell_over_graph(client)
     with open_page(browser, server.url, scheme=scheme) as page:
@@ -200,7 +200,7 @@ def test_axe_finds_nothing_on_the_graph_page(
 
 @pytest.mark.req("CONSOLE-06")
 def test_a_phone_shows_the_graph_and_nothing_else_pans_sideways(
-    browser: Browser, server: ServerProcess, client: httpx.Client
+    browser: Browser, server: ServerProcess, client: httpx2.Client
 ) -> None:
     incident = tell_over_graph(client)
     with open_page(browser, server.url, width=400, height=900) as page:
@@ -210,7 +210,7 @@ def test_a_phone_shows_the_graph_and_nothing_else_pans_sideways(
 
 
 def test_the_graph_page_can_be_photographed_for_the_documents(
-    browser: Browser, server: ServerProcess, client: httpx.Client, tmp_path: Path
+    browser: Browser, server: ServerProcess, client: httpx2.Client, tmp_path: Path
 ) -> None:
     """With CMBS_SCREENSHOTS=1 the picture of the documents is made again."""
     incident = tell_over_graph(client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -41,12 +41,12 @@ def server(tee: int, tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def client(server: ServerProcess) -> Iterator[httpx.Client]:
+def client(server: ServerProcess) -> Iterator[httpx2.Client]:
     with server.client() as client:
         yield client
 
 
-def test_a_graph_that_grew_since_is_another_anchor(page: Page, tee: int, client: httpx.Client) -> None:
+def test_a_graph_that_grew_since_is_another_anchor(page: Page, tee: int, client: httpx2.Client) -> None:
     graph_incident = tell_over_graph(client)
     version = merge(tee, [node("born-later")], [edge("storefront", "born-later")])
     open_graph(page, graph_incident)
@@ -56,7 +56,7 @@ def test_a_graph_that_grew_since_is_another_anchor(page: Page, tee: int, client:
 
 
 @pytest.mark.deep
-def test_two_thousand_nodes_and_eight_thousand_edges_can_be_used(page: Page, tee: int, client: httpx.Client) -> None:
+def test_two_thousand_nodes_and_eight_thousand_edges_can_be_used(page: Page, tee: int, client: httpx2.Client) -> None:
     ids = merge_large(tee)
     incident = GraphIncident(client, "Large", hypotheses=ids)
     for number in range(20):

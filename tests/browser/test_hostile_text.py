@@ -2,7 +2,7 @@
 
 import json
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -25,7 +25,7 @@ rules:
 
 
 @pytest.fixture
-def session(client: httpx.Client) -> str:
+def session(client: httpx2.Client) -> str:
     """A session in which everything that a caller may name holds markup."""
     ontology = {"hypothesis_space_id": MARKUP, "hypothesis_version": MARKUP}
     ontology |= {"causal_graph_ref": MARKUP, "causal_graph_version": MARKUP}
@@ -47,7 +47,7 @@ def session(client: httpx.Client) -> str:
 
 
 @pytest.fixture
-def space(client: httpx.Client, session: str) -> Space:
+def space(client: httpx2.Client, session: str) -> Space:
     """A space in which a call with such arguments asks for an approval."""
     space = Space(client, "hostile")
     space.post("/v1/spaces", {"space_id": space.id, "operators_needed": 1})

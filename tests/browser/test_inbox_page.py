@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -24,13 +24,13 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def client(server: ServerProcess) -> Iterator[httpx.Client]:
+def client(server: ServerProcess) -> Iterator[httpx2.Client]:
     with server.client() as client:
         yield client
 
 
 @pytest.fixture
-def told(server: ServerProcess, client: httpx.Client) -> tuple[Incident, Payments]:
+def told(server: ServerProcess, client: httpx2.Client) -> tuple[Incident, Payments]:
     incident = tell(client)
     tell_space(client, incident)
     space = tell_inbox(client, incident)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -25,13 +25,13 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def client(server: ServerProcess) -> Iterator[httpx.Client]:
+def client(server: ServerProcess) -> Iterator[httpx2.Client]:
     with server.client() as client:
         yield client
 
 
 @pytest.fixture
-def told(client: httpx.Client) -> tuple[Incident, Space]:
+def told(client: httpx2.Client) -> tuple[Incident, Space]:
     """A case with so many proposals, and so many of them for a person, that no screen holds them."""
     incident = tell(client)
     space = tell_space(client, incident)
@@ -110,7 +110,7 @@ def test_a_card_that_comes_to_the_inbox_moves_none_that_is_read(
         expect(cards).to_have_count(8)
 
 
-def test_cases_that_moved_wait_for_a_click(page: Page, client: httpx.Client, told: tuple[Incident, Space]) -> None:
+def test_cases_that_moved_wait_for_a_click(page: Page, client: httpx2.Client, told: tuple[Incident, Space]) -> None:
     _, space = told
     first, second = tell(client, "Told first"), tell(client, "Told then")
     page.goto("/")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
@@ -39,12 +39,12 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def client(server: ServerProcess) -> Iterator[httpx.Client]:
+def client(server: ServerProcess) -> Iterator[httpx2.Client]:
     with server.client() as client:
         yield client
 
 
-def open_incident(page: Page, client: httpx.Client) -> Incident:
+def open_incident(page: Page, client: httpx2.Client) -> Incident:
     """A session of eleven events on a page whose stream says what the test has it say."""
     incident = tell(client)
     page.add_init_script(SPEAK)
@@ -53,7 +53,7 @@ def open_incident(page: Page, client: httpx.Client) -> Incident:
     return incident
 
 
-def test_a_gap_in_what_is_sent_is_fetched(page: Page, client: httpx.Client) -> None:
+def test_a_gap_in_what_is_sent_is_fetched(page: Page, client: httpx2.Client) -> None:
     incident = open_incident(page, client)
     incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
     incident.leave("look-before-concluding")
@@ -64,7 +64,7 @@ def test_a_gap_in_what_is_sent_is_fetched(page: Page, client: httpx.Client) -> N
     expect(page.get_by_test_id("left")).to_have_text("1")
 
 
-def test_a_stream_that_falls_silent_is_stale_and_is_left_for_another(page: Page, client: httpx.Client) -> None:
+def test_a_stream_that_falls_silent_is_stale_and_is_left_for_another(page: Page, client: httpx2.Client) -> None:
     incident = open_incident(page, client)
     incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
     # Nothing is said for ten seconds; then the page says so, and asks again by itself.
@@ -72,7 +72,7 @@ def test_a_stream_that_falls_silent_is_stale_and_is_left_for_another(page: Page,
     expect(page.get_by_text("12 / 12, live")).to_be_visible()
 
 
-def test_a_page_that_may_follow_no_more_says_so(browser: Browser, server: ServerProcess, client: httpx.Client) -> None:
+def test_a_page_that_may_follow_no_more_says_so(browser: Browser, server: ServerProcess, client: httpx2.Client) -> None:
     incident = tell(client)
 
     def end(route: Route) -> None:
@@ -87,7 +87,7 @@ def test_a_page_that_may_follow_no_more_says_so(browser: Browser, server: Server
 
 
 def test_a_server_that_is_too_busy_is_asked_again(
-    browser: Browser, server: ServerProcess, client: httpx.Client
+    browser: Browser, server: ServerProcess, client: httpx2.Client
 ) -> None:
     incident = tell(client)
     asked: list[str] = []
@@ -110,7 +110,7 @@ def test_a_server_that_is_too_busy_is_asked_again(
 
 
 @pytest.fixture
-def told(client: httpx.Client) -> Incident:
+def told(client: httpx2.Client) -> Incident:
     incident = tell(client)
     tell_space(client, incident)
     tell_inbox(client, incident)
@@ -146,7 +146,7 @@ def test_nothing_can_be_settled_on_a_page_that_is_stale(
 
 
 @pytest.mark.req("CONSOLE-06")
-def test_an_approval_interrupts_a_screen_reader_once(page: Page, client: httpx.Client, told: Incident) -> None:
+def test_an_approval_interrupts_a_screen_reader_once(page: Page, client: httpx2.Client, told: Incident) -> None:
     space = Space(client)
     page.goto("/")
     urgent = page.locator("[aria-live=assertive]")

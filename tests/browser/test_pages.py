@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, Response, expect
 
 from cmbs import offline_verifier
 from cmbs.belief.server import BeliefServer
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
 from tests.support.browser import open_page
@@ -32,7 +33,7 @@ MANY = 1_000_000 if EFFORT.everything else 100_000
 
 
 @pytest.fixture(scope="module")
-def told(client: httpx.Client) -> tuple[Incident, Space]:
+def told(client: httpx2.Client) -> tuple[Incident, Space]:
     incident = tell(client)
     closed = Incident(client, "Card payments were slow")
     closed.probe("agent://traces", "LockWaitsHigh@orders-db", "firing")
@@ -164,7 +165,7 @@ def prepare_policy(page: Page) -> None:
 def test_pages_can_be_photographed_for_the_documents(
     browser: Browser,
     server: ServerProcess,
-    client: httpx.Client,
+    client: httpx2.Client,
     told: tuple[Incident, Space],
     again: Incident,
     tmp_path: Path,
@@ -266,7 +267,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPr
 
 
 @pytest.mark.req("CONSOLE-07")
-def test_a_large_universe_stays_on_the_server(page: Page, client: httpx.Client) -> None:
+def test_a_large_universe_stays_on_the_server(page: Page, client: httpx2.Client) -> None:
     ids = [f"host-{number:06d}" for number in range(MANY)]
     n_racked, n_gone = MANY * 6 // 10, MANY - 3_812
     ontology = {"hypothesis_space_id": "fleet", "hypothesis_version": "1"}
@@ -302,7 +303,7 @@ def test_a_large_universe_stays_on_the_server(page: Page, client: httpx.Client) 
 
 @pytest.mark.deep
 @pytest.mark.req("CONSOLE-07")
-def test_a_large_universe_with_many_reports_is_drawn(page: Page, client: httpx.Client) -> None:
+def test_a_large_universe_with_many_reports_is_drawn(page: Page, client: httpx2.Client) -> None:
     """So many that they are not counted one by one."""
     ids, reports = [f"host-{number:06d}" for number in range(20_001)], 401
     ontology = {"hypothesis_space_id": "fleet", "hypothesis_version": "1"}

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-05")]
 
 
 @pytest.fixture
-def told(client: httpx.Client) -> tuple[Incident, Space]:
+def told(client: httpx2.Client) -> tuple[Incident, Space]:
     """An incident and a space of its own for each test, because tests change them."""
     incident = tell(client)
     return incident, tell_space(client, incident, f"ops-{incident.id}")
@@ -154,7 +154,7 @@ def test_a_call_that_was_proposed_is_explained_in_the_lines_of_the_file(workbenc
 
 
 def test_a_policy_that_is_put_in_force_elsewhere_is_told_and_drops_no_draft(
-    workbench: Page, client: httpx.Client, told: tuple[Incident, Space]
+    workbench: Page, client: httpx2.Client, told: tuple[Incident, Space]
 ) -> None:
     _, space = told
     page = workbench

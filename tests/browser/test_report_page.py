@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.req("AN-09")]
 
 @pytest.fixture(scope="module")
 def report(
-    server: ServerProcess, client: httpx.Client, tmp_path_factory: pytest.TempPathFactory
+    server: ServerProcess, client: httpx2.Client, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Incident, Incident]:
     first = tell(client)
     second = tell_again(first)

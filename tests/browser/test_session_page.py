@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -123,7 +123,7 @@ def test_a_log_that_was_tampered_with_is_broken_at_the_first_bad_event(
         expect(page.get_by_role("alert")).to_contain_text("The log is broken at event 6.")
 
 
-def test_a_person_records_what_they_saw_and_it_counts(page: Page, incident: Incident, client: httpx.Client) -> None:
+def test_a_person_records_what_they_saw_and_it_counts(page: Page, incident: Incident, client: httpx2.Client) -> None:
     open_session(page, incident)
     alive = client.get(incident.path).json()["survivors"]
     page.keyboard.press("r")
@@ -139,7 +139,7 @@ def test_a_person_records_what_they_saw_and_it_counts(page: Page, incident: Inci
 
 
 def test_a_person_answers_a_probe_and_sees_before_what_the_answer_leaves(
-    page: Page, incident: Incident, client: httpx.Client
+    page: Page, incident: Incident, client: httpx2.Client
 ) -> None:
     open_session(page, incident)
     panel = page.get_by_role("region", name="Ask next")
@@ -270,7 +270,7 @@ def test_a_session_is_replayed_and_questioned_by_keys_alone(page: Page, incident
 
 
 def test_the_event_that_ruled_out_a_cause_is_found_where_there_are_too_many_to_load(
-    browser: Browser, server: ServerProcess, client: httpx.Client
+    browser: Browser, server: ServerProcess, client: httpx2.Client
 ) -> None:
     ids = [f"cause-{number}" for number in range(20_001)]
     ontology = dict.fromkeys(

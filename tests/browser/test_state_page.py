@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-11")]
 
 
 @pytest.fixture
-def told(client: httpx.Client) -> tuple[Incident, Space]:
+def told(client: httpx2.Client) -> tuple[Incident, Space]:
     """An incident and a space of its own for each test, because one of them changes the state."""
     incident = tell(client)
     space = tell_space(client, incident, f"ops-{incident.id}")
@@ -101,7 +101,7 @@ def test_the_state_follows_what_is_written_meanwhile(page: Page, told: tuple[Inc
     expect(state.get_by_role("button", name="Memory 3")).to_be_visible()
 
 
-def test_a_second_operator_settles_that_one_is_enough(page: Page, client: httpx.Client) -> None:
+def test_a_second_operator_settles_that_one_is_enough(page: Page, client: httpx2.Client) -> None:
     governed = Space(client, "governed")
     governed.post("/v1/spaces", {"space_id": governed.id, "operators_needed": 2})
     governed.post(f"{governed.path}/governance", {"operators_needed": 1}, SECOND)

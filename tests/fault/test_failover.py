@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from random import Random
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.errors import StoreUnavailable
@@ -79,7 +79,7 @@ def loads_on(tmp_path: Path, cluster: StandbyPostgres) -> Iterator[tuple[list[Lo
                 writer.stop()
         assert [server.workers() for server in servers] == workers
         for server in servers:
-            assert httpx.get(f"{server.url}/readyz").status_code == httpx.codes.OK
+            assert httpx2.get(f"{server.url}/readyz").status_code == httpx2.codes.OK
 
 
 @pytest.mark.deep
@@ -134,7 +134,7 @@ def test_a_standby_that_lags_is_noticed_when_it_takes_over_and_the_old_primary_i
         with serving(tmp_path, *options, variables=SHORT_TIMEOUT) as server, server.client() as client:
             path = f"/v1/sessions/{declare_session(server.url, 'one')}"
 
-            def eliminate(number: int) -> httpx.Response:
+            def eliminate(number: int) -> httpx2.Response:
                 body = {"source_id": "s", "observation_id": str(number), "eliminated": [f"h{number:04}"]}
                 return client.post(f"{path}/eliminate", json=body)
 
@@ -147,7 +147,7 @@ def test_a_standby_that_lags_is_noticed_when_it_takes_over_and_the_old_primary_i
             old.kill()
             receiver.kill()
             cluster.promote()
-            server.wait_until(lambda: client.get(path).status_code == httpx.codes.INTERNAL_SERVER_ERROR)
+            server.wait_until(lambda: client.get(path).status_code == httpx2.codes.INTERNAL_SERVER_ERROR)
             for answer in (client.get(path), eliminate(1), eliminate(2), client.get(f"{path}/audit")):
                 assert "behind" in check_error(answer, 500, "LEDGER_CORRUPT")["reason"]
             session_id = belief["session_id"]

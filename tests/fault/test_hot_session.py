@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.server import BeliefServer
@@ -147,7 +147,7 @@ def write_over_http(url: str, session_id: str, number: int) -> list[tuple[str, s
     answers: list[tuple[str, str]] = []
     path = f"{url}/v1/sessions/{session_id}"
     # Without certificates to load, a connection of its own costs next to nothing.
-    with httpx.Client(verify=False, timeout=TIMEOUT_SECONDS, headers={"connection": "close"}) as client:
+    with httpx2.Client(verify=False, timeout=TIMEOUT_SECONDS, headers={"connection": "close"}) as client:
         for step in range(EACH):
             own = f"{number}.{step}"
             for observation_id, gone in ((own, f"own.{own}"), (f"shared.{step}", f"shared.{step}")):
@@ -178,7 +178,7 @@ def test_workers_over_one_database_act_as_one_server_on_a_hot_session(
             acknowledged = dict(answers)
             assert len(set(answers)) == len(acknowledged) == PROCESSES * EACH + EACH
             for _ in range(2 * WORKERS):
-                assert httpx.get(f"{server.url}/v1/sessions/{session_id}").json()["survivors"] == ["survivor"]
-            events = httpx.get(f"{server.url}/v1/sessions/{session_id}/audit").json()["events"][1:]
+                assert httpx2.get(f"{server.url}/v1/sessions/{session_id}").json()["survivors"] == ["survivor"]
+            events = httpx2.get(f"{server.url}/v1/sessions/{session_id}/audit").json()["events"][1:]
             assert sorted(event["event_id"] for event in events) == sorted(acknowledged.values())
         check_faults(store_url, [(session_id, event_id) for event_id in acknowledged.values()])

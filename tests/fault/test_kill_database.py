@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.fault.conftest import CheckFaults
@@ -19,13 +19,13 @@ from tests.support.restartable_postgres import restartable_postgres
 SHORT_TIMEOUT = {"CMBS_STORE_TIMEOUT_SECONDS": "2"}
 
 
-def read_events(server: ServerProcess, client: httpx.Client, session_id: str) -> list[dict[str, Any]]:
+def read_events(server: ServerProcess, client: httpx2.Client, session_id: str) -> list[dict[str, Any]]:
     """Those of a session. A worker that was not asked since the database came back may still refuse at first."""
-    answers: list[httpx.Response] = []
+    answers: list[httpx2.Response] = []
 
     def is_answered() -> bool:
         answers.append(client.get(f"/v1/sessions/{session_id}/audit"))
-        return answers[-1].status_code != httpx.codes.SERVICE_UNAVAILABLE
+        return answers[-1].status_code != httpx2.codes.SERVICE_UNAVAILABLE
 
     server.wait_until(is_answered)
     assert answers[-1].is_success, answers[-1].text

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.audit.plain_rows import all_sessions
@@ -97,7 +97,7 @@ def test_everything_that_was_answered_survives_kill_9_beneath_the_server_which_g
         # Refused, and readable meanwhile.
         load.wait_for(refused=CALLERS)
         session_id = load.acknowledged[0][0]
-        assert httpx.get(f"{server.url}/v1/sessions/{session_id}", timeout=TIMEOUT_SECONDS).status_code == 200
+        assert httpx2.get(f"{server.url}/v1/sessions/{session_id}", timeout=TIMEOUT_SECONDS).status_code == 200
         backend.restart()
         load.wait_for(40)
         load.stop()

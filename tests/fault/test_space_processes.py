@@ -11,7 +11,7 @@ from cmbs.audit.fsck import check_space
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.events import OutcomeStatus, RecordOutcome
 from cmbs.substrate.kernel.replay import read_space_event
-from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 from cmbs.testing import ManualClock
 from tests.fault.conftest import CheckFaults
 from tests.support.spaces import ROOT, SPACE, World, status, wait_until_settled

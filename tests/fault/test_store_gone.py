@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -36,7 +36,7 @@ CONCURRENT_READS = 120
 class Running:
     """A server over a store that is about to go, with one session that it knows, and some that it never read."""
 
-    def __init__(self, server: ServerProcess, client: httpx.Client, known: str, unread: list[str]) -> None:
+    def __init__(self, server: ServerProcess, client: httpx2.Client, known: str, unread: list[str]) -> None:
         self.server = server
         self.client = client
         self.known = f"/v1/sessions/{known}"
@@ -45,7 +45,7 @@ class Running:
         self.acknowledged = [(known, self.eliminate("before").json()["audit_event_id"])]
         self.belief = client.get(self.known).json()
 
-    def eliminate(self, observation_id: str | None = None) -> httpx.Response:
+    def eliminate(self, observation_id: str | None = None) -> httpx2.Response:
         """By default the observation that comes next: the same one until it is acknowledged."""
         observed = observation_id or f"after {len(self.acknowledged)}"
         body = {"source_id": "s", "observation_id": observed, "eliminated": ["h0000"]}
@@ -106,8 +106,8 @@ def freeze(database: RestartablePostgres) -> Callable[[], None]:
 
 
 async def ask_at_once(url: str, path: str) -> list[Any]:
-    limits = httpx.Limits(max_connections=CONCURRENT_READS)
-    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, limits=limits) as client:
+    limits = httpx2.Limits(max_connections=CONCURRENT_READS)
+    async with httpx2.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, limits=limits) as client:
         answers = await asyncio.gather(*(client.get(path) for _ in range(CONCURRENT_READS)))
     return [answer.json() for answer in answers]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cmbs.http.operations import OPERATIONS
-from cmbs.identity import KeyRegistry, Role
+from cmbs.api.operations import OPERATIONS
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import ServerProcess, serving

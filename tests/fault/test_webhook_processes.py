@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.support.http_server import free_port, run_cmbs, serving
@@ -23,7 +23,7 @@ ON_DATABASES = pytest.mark.parametrize(
 )
 
 
-def register(client: httpx.Client, receiver: Receiver) -> str:
+def register(client: httpx2.Client, receiver: Receiver) -> str:
     """Register an endpoint for conclusions; its secret."""
     body = {"webhook_id": "w", "url": receiver.url, "events": ["session.concluded"]}
     answer = client.post("/v1/webhooks", json=body, headers=OPS)
@@ -32,18 +32,18 @@ def register(client: httpx.Client, receiver: Receiver) -> str:
     return secret
 
 
-def declare(client: httpx.Client) -> str:
+def declare(client: httpx2.Client) -> str:
     answer = client.post("/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": ["a"]})
     session_id: str = answer.json()["session_id"]
     return session_id
 
 
-def conclude(client: httpx.Client, session_id: str, conclusion_id: str) -> None:
+def conclude(client: httpx2.Client, session_id: str, conclusion_id: str) -> None:
     answer = client.post(f"/v1/sessions/{session_id}/conclusions", json={"conclusion_id": conclusion_id})
     assert answer.json()["accepted"] is True
 
 
-def list_deliveries(client: httpx.Client) -> list[dict[str, Any]]:
+def list_deliveries(client: httpx2.Client) -> list[dict[str, Any]]:
     deliveries: list[dict[str, Any]] = client.get("/v1/webhooks/w/deliveries", headers=OPS).json()["deliveries"]
     return deliveries
 

@@ -21,8 +21,8 @@ from cmbs.audit.plain_rows import all_sessions, all_streams
 from cmbs.audit.transfer import export_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
-from cmbs.identity import Role, Scope
 from cmbs.identity.kernel.model import KEYS_STREAM
+from cmbs.identity.kernel.scopes import Role, Scope
 from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import Actor, ActorKind, OntologyBundle, SessionPolicy
 from cmbs.spi import AuditLog

@@ -19,7 +19,7 @@ from cmbs.belief.kernel.kind import BeliefFolding
 from cmbs.belief.kernel.kit_stream import KitVerb
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
-from cmbs.identity import Role
+from cmbs.identity.kernel.scopes import Role
 from cmbs.identity.kernel.stream import KeyVerb
 from cmbs.identity.registry import KeyRegistry
 from cmbs.ledger import state_digest, verify_chain

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
@@ -18,7 +18,7 @@ from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_po
 from tests.support.in_process import client_of
 from tests.support.warm import start
 
-Send = Callable[..., httpx.Response]
+Send = Callable[..., httpx2.Response]
 # Signs on demand: what a timer would sign first depends on how fast the machine is.
 SIGNING = ("--signing-key", "signing.key", "--checkpoint-interval", "3600", "--webhook-key", "webhook.key")
 CARRIERS = ("asgi", "uvicorn", "http/1.1 on memory", "http/1.1 on sqlite", "unix socket", "tls and http/2")
@@ -102,7 +102,7 @@ def _uvicorn(directory: Path, tee: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(int(TIMEOUT_SECONDS * 50)):
-            with suppress(httpx.TransportError), open_client(url) as client:
+            with suppress(httpx2.TransportError), open_client(url) as client:
                 client.get("/readyz")
                 break
             assert process.poll() is None

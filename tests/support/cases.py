@@ -17,7 +17,7 @@ from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import CloseCase, IssueCapability, OpenCase
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import Capability, Decision, Failure, ReasonCode, Verdict
-from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 from tests.support.spaces import (
     OTHER_AGENT,
     ROOT,

@@ -10,21 +10,21 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 import msgspec
 
+from cmbs.api.operation import Operation
+from cmbs.api.operations import OPERATIONS
 from cmbs.client import AsyncClient, Client, connect, connect_async
 from cmbs.client.calls import Call, PageCall
 from cmbs.errors import BeliefServerError
-from cmbs.http.operation import Operation
-from cmbs.http.operations import OPERATIONS
 
 # Names that the client gives another end, since they are words of Python or hide one.
 _NAMES = {"from": "from_", "set": "set_"}
 
 
 class ClientCarrier:
-    """Sends requests as httpx does, through the operations of a client.
+    """Sends requests as httpx2 does, through the operations of a client.
 
     The answer is that of the server as it came. Its result has every field of it, and every error its code.
     """
@@ -32,22 +32,22 @@ class ClientCarrier:
     def __init__(self, client: Client | AsyncClient, wait: Callable[[Any], Any]) -> None:
         self._client = client
         self._wait = wait
-        self._answers: list[httpx.Response] = []
+        self._answers: list[httpx2.Response] = []
         hook = self._keep_async if isinstance(client, AsyncClient) else self._keep
         client._http.event_hooks = {"response": [hook]}
 
-    def _keep(self, answer: httpx.Response) -> None:
+    def _keep(self, answer: httpx2.Response) -> None:
         answer.read()
         self._answers.append(answer)
 
-    async def _keep_async(self, answer: httpx.Response) -> None:
+    async def _keep_async(self, answer: httpx2.Response) -> None:
         await answer.aread()
         self._answers.append(answer)
 
-    def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def __call__(self, method: str, path: str, **options: Any) -> httpx2.Response:
         found = find_operation(method, path)
         if found is None:
-            raw: httpx.Response = self._wait(self._client._http.request(method, path, **options))
+            raw: httpx2.Response = self._wait(self._client._http.request(method, path, **options))
             return raw
         operation, ids = found
         # Without a key of its own, so that what is recorded is what any carrier records.
@@ -99,8 +99,8 @@ def name_arguments(operation: Operation, ids: dict[str, str], options: dict[str,
     fields: dict[str, Any] = {**ids, **(options.get("params") or {})}
     body = options.get("json") or {}
     if operation.operation_id in ("put_policy", "check_policy", "policy_impact", "put_kit"):
-        # As httpx writes it: findings name columns.
-        text = httpx.Request("POST", "http://localhost", json=body).content.decode()
+        # As httpx2 writes it: findings name columns.
+        text = httpx2.Request("POST", "http://localhost", json=body).content.decode()
         fields |= {"text": text, "media_type": "application/json"}
     else:
         fields |= body

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 
+from cmbs.api.errors import STATUS_OF_CODE
 from cmbs.errors import ErrorCode
-from cmbs.http.errors import STATUS_OF_CODE
 from tests.support.client_carrier import find_operation, name_arguments
 from tests.support.clients import call_command
 
@@ -18,13 +18,13 @@ _IMPLIED = ("accept", "application/json")
 
 
 class CommandCarrier:
-    """Sends requests as httpx does, each by a command. `send` takes what is no operation."""
+    """Sends requests as httpx2 does, each by a command. `send` takes what is no operation."""
 
-    def __init__(self, server: str, send: Callable[..., httpx.Response]) -> None:
+    def __init__(self, server: str, send: Callable[..., httpx2.Response]) -> None:
         self._server = server
         self._send = send
 
-    def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def __call__(self, method: str, path: str, **options: Any) -> httpx2.Response:
         found = find_operation(method, path)
         if found is None:
             return self._send(method, path, **options)
@@ -34,5 +34,5 @@ class CommandCarrier:
         content = call_command(self._server, operation.operation_id, said, **name_arguments(operation, ids, options))
         # What a command prints has no status; its exit code, which `call_command` looks at, tells errors apart.
         if content.keys() == {"error"}:
-            return httpx.Response(STATUS_OF_CODE[ErrorCode(content["error"]["code"])], json=content)
-        return httpx.Response(operation.status, json=content)
+            return httpx2.Response(STATUS_OF_CODE[ErrorCode(content["error"]["code"])], json=content)
+        return httpx2.Response(operation.status, json=content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
+import httpx2
 
 from cmbs.adapters.sre.graph import causal_graph
 from cmbs.adapters.sre.webshop import webshop
@@ -35,7 +35,7 @@ def merge(port: int, nodes: Sequence[pb.Node], edges: Sequence[pb.Edge]) -> str:
 class GraphIncident:
     """A session over the graph as it is now."""
 
-    def __init__(self, client: httpx.Client, title: str = TITLE, **more: Any) -> None:
+    def __init__(self, client: httpx2.Client, title: str = TITLE, **more: Any) -> None:
         self._client = client
         ontology = {"hypothesis_space_id": "shop", **_BLANK}
         self.id: str = self._post("/v1/sessions", {"ontology": ontology, "title": title, **more})["session_id"]
@@ -79,7 +79,7 @@ LEFT = [
 HEAD = 4
 
 
-def tell_over_graph(client: httpx.Client) -> GraphIncident:
+def tell_over_graph(client: httpx2.Client) -> GraphIncident:
     """An incident whose causes are the faults of the graph: four are left after four reports."""
     incident = GraphIncident(client, hypotheses=FAULTS)
     gone = [each for each in FAULTS if each not in LEFT]

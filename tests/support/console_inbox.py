@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.support.console_space import OPERATOR, Space
 from tests.support.console_story import Incident
@@ -36,7 +36,7 @@ rules:
 class Payments(Space):
     """The space, and the incident that its case is about."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client: httpx2.Client) -> None:
         super().__init__(client, SPACE)
 
     def put_policy(self, policy: str, headers: dict[str, str]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Payments(Space):
         self.propose_candidate(candidate, key, CASE)
 
 
-def tell_inbox(client: httpx.Client, incident: Incident) -> Payments:
+def tell_inbox(client: httpx2.Client, incident: Incident) -> Payments:
     """Two approvals, an execution in doubt, a change of policy and one of mode, each of which waits."""
     space = Payments(client)
     space.create()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.support.console_story import Incident
 
@@ -67,7 +67,7 @@ TOOLS = ("service.restart", "deployment.rollback", "ticket.file", "database.drop
 class Space:
     """A space over HTTP; agents propose in it."""
 
-    def __init__(self, client: httpx.Client, space_id: str = SPACE) -> None:
+    def __init__(self, client: httpx2.Client, space_id: str = SPACE) -> None:
         self._client = client
         self.path = f"/v1/spaces/{space_id}"
         self.id = space_id
@@ -126,7 +126,7 @@ class Space:
         return self.post(f"{self.path}/proposals", body, AGENT)
 
 
-def tell_space(client: httpx.Client, incident: Incident, space_id: str = SPACE) -> Space:
+def tell_space(client: httpx2.Client, incident: Incident, space_id: str = SPACE) -> Space:
     """A restart that waits, a rollback that asks, a ticket that runs, and a drop that is denied."""
     space = Space(client, space_id)
     space.create()

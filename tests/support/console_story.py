@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-import httpx
+import httpx2
 
 from cmbs.adapters.sre import FIRING, SILENT
 from cmbs.adapters.sre.webshop import closed_kit
@@ -20,7 +20,7 @@ LEFT, UNIVERSE, HEAD = 4, 24, 11
 class Incident:
     """A session on a server; every method is one event."""
 
-    def __init__(self, client: httpx.Client, title: str = TITLE, **more: Any) -> None:
+    def __init__(self, client: httpx2.Client, title: str = TITLE, **more: Any) -> None:
         self._client = client
         ontology = ontology_of(closed_kit()).to_dict()
         body = {"ontology": ontology, "provider": "webshop-closed", "title": title, **more}
@@ -66,7 +66,7 @@ class Incident:
         return other
 
 
-def tell(client: httpx.Client, title: str = TITLE) -> Incident:
+def tell(client: httpx2.Client, title: str = TITLE) -> Incident:
     """The story up to where a person looks at it: 4 of 24 left, one more to rule out before a conclusion counts."""
     incident = Incident(client, title)
     incident.enter("look-before-concluding", 21)

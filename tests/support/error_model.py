@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE
+from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE
+from scripts.error_fields import list_unknown
 
 _STATUSES = {code.value: {status} for code, status in STATUS_OF_CODE.items()}
 _STATUSES["CONFLICT"].add(PRECONDITION_FAILED)
@@ -40,4 +41,5 @@ def check_error(answer: HasHeaders, status: int, code: str) -> dict[str, Any]:
     told = {"next"} if status >= _FIRST_SERVER_ERROR else {"field", "found", "accepted", "next"}
     assert told <= details.keys(), error
     assert details["next"], error
+    assert list_unknown(code, details) == [], "no field that its type does not have"
     return {**details, "message": message}

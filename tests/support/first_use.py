@@ -12,7 +12,8 @@ from pathlib import Path
 from cmbs.audit.transfer import import_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
 from tests.support.space_process import say

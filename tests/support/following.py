@@ -1,4 +1,4 @@
-"""Followers of streams in tests: in process, where httpx would wait for the end of an answer, and over a network."""
+"""Followers of streams in tests: in process, where httpx2 would wait for the end of an answer, and over a network."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
-import httpx
-from httpx_sse import EventSource, ServerSentEvent
+import httpx2
 
 from cmbs.http import BeliefApp
 from tests.support.http_server import TIMEOUT_SECONDS
@@ -23,17 +22,17 @@ class Told(NamedTuple):
     data: Any
 
 
-def told(event: ServerSentEvent) -> Told:
+def told(event: httpx2.ServerSentEvent) -> Told:
     return Told(event.event, event.id, json.loads(event.data))
 
 
-class StreamingTransport(httpx.AsyncBaseTransport):
+class StreamingTransport(httpx2.AsyncBaseTransport):
     """An application in process, whose answers are read as they are sent. One piece waits to be read, no more."""
 
     def __init__(self, app: BeliefApp) -> None:
         self._app = app
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await request.aread()
         scope = {
             "type": "http",
@@ -67,10 +66,10 @@ class StreamingTransport(httpx.AsyncBaseTransport):
         task = asyncio.ensure_future(self._app(scope, receive, send))
         start = await started
         stream = _Pieces(pieces, left, task)
-        return httpx.Response(start["status"], headers=start["headers"], stream=stream)
+        return httpx2.Response(start["status"], headers=start["headers"], stream=stream)
 
 
-class _Pieces(httpx.AsyncByteStream):
+class _Pieces(httpx2.AsyncByteStream):
     def __init__(self, pieces: asyncio.Queue[bytes | None], left: asyncio.Event, task: asyncio.Future[None]) -> None:
         self._pieces = pieces
         self._left = left
@@ -92,26 +91,25 @@ class _Pieces(httpx.AsyncByteStream):
             await self._pieces.get()
 
 
-def client_of(app: BeliefApp) -> httpx.AsyncClient:
+def client_of(app: BeliefApp) -> httpx2.AsyncClient:
     """A client in process, on the running loop."""
-    return httpx.AsyncClient(transport=StreamingTransport(app), base_url="http://localhost", timeout=TIMEOUT_SECONDS)
+    return httpx2.AsyncClient(transport=StreamingTransport(app), base_url="http://localhost", timeout=TIMEOUT_SECONDS)
 
 
 @asynccontextmanager
-async def following(client: httpx.AsyncClient, path: str, **options: Any) -> AsyncIterator[AsyncIterator[Told]]:
+async def following(client: httpx2.AsyncClient, path: str, **options: Any) -> AsyncIterator[AsyncIterator[Told]]:
     """The events of a stream, until the block is left."""
     async with client.stream("GET", path, **options) as answer:
         assert answer.status_code == 200, (await answer.aread()).decode()
-        events = EventSource(answer).aiter_sse()
-        yield (told(event) async for event in events)
+        yield (told(event) async for event in httpx2.EventSource(answer))
 
 
 @contextmanager
-def following_sync(client: httpx.Client, path: str, **options: Any) -> Iterator[Iterator[Told]]:
+def following_sync(client: httpx2.Client, path: str, **options: Any) -> Iterator[Iterator[Told]]:
     """The same over a network."""
     with client.stream("GET", path, **options) as answer:
         assert answer.status_code == 200, answer.read().decode()
-        yield (told(event) for event in EventSource(answer).iter_sse())
+        yield (told(event) for event in httpx2.EventSource(answer))
 
 
 async def take_entries(events: AsyncIterator[Told], count: int) -> list[Told]:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import grpc
-import httpx
+import httpx2
 
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
@@ -101,7 +101,7 @@ class GrowingIncidents:
         with open_client(self._url) as client:
             self._declare_with(client, caller)
 
-    def _declare_with(self, client: httpx.Client, caller: int) -> None:
+    def _declare_with(self, client: httpx2.Client, caller: int) -> None:
         for step in count():
             name = f"{caller}.{step}"
             declared = self._send(client, "/v1/sessions", FROM_THE_GRAPH, name)
@@ -119,12 +119,12 @@ class GrowingIncidents:
             self._note(self.acknowledged, (belief["session_id"], eliminated["audit_event_id"]))
             self._note(self.session_ids, belief["session_id"])
 
-    def _send(self, client: httpx.Client, path: str, body: Any, key: str) -> Any:
+    def _send(self, client: httpx2.Client, path: str, body: Any, key: str) -> Any:
         """The answer, however long it takes; None where the test is over before."""
         while not self._over.is_set():
             try:
                 answer = client.post(path, json=body, headers={"Idempotency-Key": key})
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 self._over.wait(_PAUSE_SECONDS)
                 continue
             if answer.is_success:

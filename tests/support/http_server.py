@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
 from tests.support.warm import CMBS, TERMINAL, run, start
@@ -29,12 +29,12 @@ def free_port() -> int:
     return port
 
 
-def open_client(url: str, **options: Any) -> httpx.Client:
+def open_client(url: str, **options: Any) -> httpx2.Client:
     """A client of a server on this machine."""
     if url.startswith("http:"):
         # Without TLS there is nothing to verify, and to read the certificates of the system takes 50 ms.
         options["verify"] = False
-    return httpx.Client(base_url=url, **{"timeout": TIMEOUT_SECONDS, **options})
+    return httpx2.Client(base_url=url, **{"timeout": TIMEOUT_SECONDS, **options})
 
 
 def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
@@ -53,7 +53,7 @@ def run_cmbs(
 
 
 class ServerProcess:
-    """One run of `cmbs serve`. `connection` is what an httpx client needs to reach it, beside the URL.
+    """One run of `cmbs serve`. `connection` is what an httpx2 client needs to reach it, beside the URL.
 
     `command` is a command that is installed, run in an interpreter of its own; without it, a warm process is forked,
     but for PostgreSQL: a worker that was forked with libpq loaded may end when its database is killed.
@@ -89,17 +89,17 @@ class ServerProcess:
         """What it printed so far."""
         return self._printed.read_text("utf-8")
 
-    def client(self, **options: Any) -> httpx.Client:
+    def client(self, **options: Any) -> httpx2.Client:
         """A client of it."""
         if self.socket_file is not None:
-            options["transport"] = httpx.HTTPTransport(uds=str(self.socket_file), verify=False)
+            options["transport"] = httpx2.HTTPTransport(uds=str(self.socket_file), verify=False)
         return open_client(self.url, **self._connection, **options)
 
     def wait_until_ready(self) -> None:
         """Return once it answers; fail where it ended instead, or does neither."""
         with self.client() as client:
             for _ in range(int(TIMEOUT_SECONDS / _GLANCE)):
-                with suppress(httpx.TransportError):
+                with suppress(httpx2.TransportError):
                     if self._answers(client):
                         return
                 try:
@@ -109,13 +109,13 @@ class ServerProcess:
                 raise AssertionError(f"it ended with {code}: {self.output}")
         raise AssertionError(f"it does not answer: {self.output}")
 
-    def _answers(self, client: httpx.Client) -> bool:
+    def _answers(self, client: httpx2.Client) -> bool:
         if self.socket_file is not None:
-            # By hand: httpx leaves a socket open where a socket file is not there yet.
+            # By hand: httpx2 leaves a socket open where a socket file is not there yet.
             with socket.socket(socket.AF_UNIX) as probe:
                 if probe.connect_ex(str(self.socket_file)):
                     return False
-        return client.get("/readyz").status_code == httpx.codes.OK
+        return client.get("/readyz").status_code == httpx2.codes.OK
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """Return once something is so; fail where it never is."""

@@ -1,4 +1,4 @@
-"""The application without a network: requests as httpx makes them, and as no client should."""
+"""The application without a network: requests as httpx2 makes them, and as no client should."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-import httpx
+import httpx2
 
 App = Callable[..., Awaitable[None]]
 Event = MutableMapping[str, Any]
@@ -17,28 +17,28 @@ JSON = {"content-type": "application/json"}
 
 
 class Client:
-    """A client that waits: httpx over ASGI, on an event loop of its own."""
+    """A client that waits: httpx2 over ASGI, on an event loop of its own."""
 
     def __init__(self, app: App, runner: asyncio.Runner) -> None:
         self.app = app
         self._runner = runner
-        self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://localhost"
+        self._client = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app, raise_app_exceptions=False), base_url="http://localhost"
         )
 
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """One request, to its answer."""
         return self._runner.run(self._client.request(method, path, **options))
 
-    def get(self, path: str, **options: Any) -> httpx.Response:
+    def get(self, path: str, **options: Any) -> httpx2.Response:
         """GET."""
         return self.request("GET", path, **options)
 
-    def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+    def post(self, path: str, json: Any = None, **options: Any) -> httpx2.Response:
         """POST of a JSON body; without one, of none."""
         return self.request("POST", path, **({} if json is None else {"json": json}), **options)
 
-    def post_raw(self, path: str, content: bytes, **headers: str) -> httpx.Response:
+    def post_raw(self, path: str, content: bytes, **headers: str) -> httpx2.Response:
         """POST of bytes that claim to be JSON."""
         return self.request("POST", path, content=content, headers={**JSON, **headers})
 

@@ -8,7 +8,10 @@ from typing import Any
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry, Role
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
@@ -91,7 +94,7 @@ def serving_with_keys() -> Iterator[Served]:
     log = InMemoryStore()
     registry, belief = KeyRegistry(log), BeliefServer(store=log)
     spaces = SubstrateServer(log=log, belief=ServedBelief(belief), keeper_seconds=None)
-    app = BeliefApp(belief, Gate(registry), spaces=spaces)
+    app = BeliefApp(Service(belief, Gate(registry), spaces=spaces))
     with client_of(app) as client:
         yield Served(client, registry)
     app.close()

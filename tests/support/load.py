@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.support.error_model import check_error
 from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, open_client
@@ -82,17 +82,17 @@ class Load:
                 self._failures.append(exc)
                 self._changed.notify_all()
 
-    def _write(self, client: httpx.Client, write: Write) -> bool:
+    def _write(self, client: httpx2.Client, write: Write) -> bool:
         while True:
             path, body, headers = write
             try:
                 answer = client.post(path, json=body, headers=headers)
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 self.in_doubt.append(write)
                 return False
             with self._changed:
                 self._changed.notify_all()
-                if answer.status_code == httpx.codes.OK:
+                if answer.status_code == httpx2.codes.OK:
                     event = answer.json()
                     self.acknowledged.append((event["snapshot"]["session_id"], event["audit_event_id"]))
                     return True
@@ -129,12 +129,12 @@ def kill_under_load(directory: Path, port: int, name: str, after: int, *options:
     return load
 
 
-def resend(client: httpx.Client, in_doubt: list[Write]) -> list[tuple[str, str]]:
+def resend(client: httpx2.Client, in_doubt: list[Write]) -> list[tuple[str, str]]:
     """Send writes again that may have been written; (session id, event id) of each."""
     acknowledged = []
     for path, body, headers in in_doubt:
         answer = client.post(path, json=body, headers=headers)
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
     return acknowledged
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
+from cmbs.http.service import Service
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.server import SubstrateServer
@@ -25,19 +26,19 @@ POLICY = {"constraint.any": ALLOW, "constraint.risky": ASK, "policy.private": '[
 class SpaceClient:
     """Sends requests about one space, each with an actor."""
 
-    def __init__(self, request: Callable[..., httpx.Response], space_id: str = "s") -> None:
+    def __init__(self, request: Callable[..., httpx2.Response], space_id: str = "s") -> None:
         self._request = request
         self.space_id = space_id
 
-    def get(self, path: str = "", who: str = OPS, **options: Any) -> httpx.Response:
+    def get(self, path: str = "", who: str = OPS, **options: Any) -> httpx2.Response:
         return self._request("GET", self._path(path), headers={"x-cmbs-actor": who}, **options)
 
-    def post(self, path: str, body: Any = None, who: str = OPS, **headers: str) -> httpx.Response:
+    def post(self, path: str, body: Any = None, who: str = OPS, **headers: str) -> httpx2.Response:
         sent = {} if body is None else {"json": body}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self._request("POST", self._path(path), headers={"x-cmbs-actor": who, **named}, **sent)
 
-    def post_raw(self, path: str, content: bytes, who: str = OPS) -> httpx.Response:
+    def post_raw(self, path: str, content: bytes, who: str = OPS) -> httpx2.Response:
         """POST bytes that claim to be JSON."""
         headers = {"content-type": "application/json", "x-cmbs-actor": who}
         return self._request("POST", self._path(path), content=content, headers=headers)
@@ -105,7 +106,7 @@ def app_over(log: InMemoryStore, clock: ManualClock | None = None, number: int =
     ids = SequentialIds(number)
     belief = ServedBelief(server)
     spaces = SubstrateServer(log=log, clock=clock or ManualClock(), ids=ids, belief=belief, keeper_seconds=None)
-    return BeliefApp(server, spaces=spaces)
+    return BeliefApp(Service(server, spaces=spaces))
 
 
 @contextmanager

@@ -43,7 +43,8 @@ from cmbs.substrate.kernel.model import (
 )
 from cmbs.substrate.kernel.replay import verify_space
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits
-from cmbs.substrate.kernel.state import ProposalStatus, Space
+from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import ProposalStatus
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply
 from cmbs.testing.fakes.environment import ManualClock, SequentialIds

@@ -10,6 +10,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import build_substrate
 from cmbs.client import Client, connect
 from cmbs.http import BeliefApp
+from cmbs.http.service import Service
 from cmbs.stores import open_store
 from cmbs.webhooks.dispatcher import Dispatcher
 from cmbs.webhooks.kernel.model import SUBSCRIBABLE
@@ -33,7 +34,7 @@ class Telling:
         self.registry = WebhookRegistry(self.belief.log, key)
         sender = Sender(timeout_seconds=20)
         self.dispatcher = Dispatcher(self.registry, self.belief, self.spaces, sender, retry_seconds=retry_seconds)
-        self.app = BeliefApp(self.belief, spaces=self.spaces, dispatcher=self.dispatcher)
+        self.app = BeliefApp(Service(self.belief, spaces=self.spaces, dispatcher=self.dispatcher))
 
     def close(self) -> None:
         """Stop, as a server does."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import msgspec
 
 from cmbs.belief.kernel.views import reach_at, seq_at
@@ -121,9 +121,9 @@ def _content(outcome: Any) -> Reply:
 
 
 class OverHTTP:
-    """A server behind anything that sends requests as httpx does."""
+    """A server behind anything that sends requests as httpx2 does."""
 
-    def __init__(self, request: Callable[..., httpx.Response]) -> None:
+    def __init__(self, request: Callable[..., httpx2.Response]) -> None:
         self._request = request
 
     def __call__(self, verb: str, session_id: str = "", **message: Any) -> Reply:
@@ -142,7 +142,7 @@ class OverHTTP:
         return self._read(self._request("POST", path, json=message, headers=sent))
 
     @staticmethod
-    def _read(response: httpx.Response) -> Reply:
+    def _read(response: httpx2.Response) -> Reply:
         assert response.headers["content-type"] == "application/json"
         reply: Reply = response.json()
         assert ("error" in reply) == response.is_error

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import psycopg
 import pytest
@@ -403,7 +403,7 @@ def _witness(directory: Path, log: str) -> Iterator[str]:
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     """Return once a process answers, whatever it answers."""
     for _ in range(int(TIMEOUT_SECONDS * 20)):
-        with suppress(httpx.TransportError), open_client(url) as client:
+        with suppress(httpx2.TransportError), open_client(url) as client:
             client.get("/")
             return
         with suppress(subprocess.TimeoutExpired):
@@ -413,13 +413,13 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _unready(directory: Path) -> Iterator[httpx.Client]:
+def _unready(directory: Path) -> Iterator[httpx2.Client]:
     """A server that answers, and is not ready."""
     server = ServerProcess(directory, "--signing-key", "signing.key", "--checkpoint-interval", "3600")
     try:
         _wait_for(server.url, server.process)
         with server.client() as client:
-            server.wait_until(lambda: client.get("/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE)
+            server.wait_until(lambda: client.get("/readyz").status_code == httpx2.codes.SERVICE_UNAVAILABLE)
             yield client
         server.stop()
     finally:

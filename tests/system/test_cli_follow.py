@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.stores import SQLiteStore
 from tests.support.cli import invoke
 from tests.support.http_server import TIMEOUT_SECONDS, environment_with, serving

@@ -5,7 +5,7 @@ import re
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -120,9 +120,9 @@ def test_without_keys_it_listens_on_loopback_alone(tmp_path: Path, host: str) ->
 def test_with_keys_it_listens_wherever_it_is_asked_to(tmp_path: Path) -> None:
     _, text = created(tmp_path)
     with serving(tmp_path, "--host", "0.0.0.0") as server:
-        assert httpx.get(f"{server.url}/v1/sessions").status_code == 401
+        assert httpx2.get(f"{server.url}/v1/sessions").status_code == 401
         headers = {"authorization": f"Bearer {text}"}
-        assert httpx.get(f"{server.url}/v1/sessions", headers=headers).status_code == 200
+        assert httpx2.get(f"{server.url}/v1/sessions", headers=headers).status_code == 200
 
 
 def test_the_demo_is_refused_where_it_would_need_a_key(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_command_that_reads_from_a_server_takes_its_key_from_the_environment(t
     _, text = created(tmp_path)
     with serving(tmp_path) as server:
         headers = {"authorization": f"Bearer {text}"}
-        httpx.post(f"{server.url}/v1/sessions", json=DECLARATION, headers=headers).raise_for_status()
+        httpx2.post(f"{server.url}/v1/sessions", json=DECLARATION, headers=headers).raise_for_status()
         with_key = run_cmbs("analyse", "--url", server.url, directory=tmp_path, variables={"CMBS_KEY": text})
         without = run_cmbs("analyse", "--url", server.url, directory=tmp_path)
         misspelt = run_cmbs("analyse", "--url", server.url, directory=tmp_path, variables={"CMBS_KEY": text[:-1]})
@@ -156,18 +156,18 @@ def commands_of(server: ServerProcess) -> str:
 def test_every_worker_learns_of_keys_that_come_and_go(tmp_path: Path) -> None:
     # Installed: what is looked at is the command line and the environment of each process.
     with serving(tmp_path, "--workers", "2", command=CMBS) as server:
-        assert httpx.post(f"{server.url}/v1/sessions", json=DECLARATION).status_code == 201
+        assert httpx2.post(f"{server.url}/v1/sessions", json=DECLARATION).status_code == 201
         key_id, text = created(tmp_path)
         headers = {"authorization": f"Bearer {text}"}
         wait_until_answered(server, {}, 401)
-        session = httpx.post(f"{server.url}/v1/sessions", json=DECLARATION, headers=headers)
+        session = httpx2.post(f"{server.url}/v1/sessions", json=DECLARATION, headers=headers)
         assert session.status_code == 201
         wait_until_answered(server, headers, 200)
         revoked = run_cmbs("keys", "revoke", key_id, directory=tmp_path)
         assert revoked.returncode == 0
         wait_until_answered(server, headers, 401)
         assert text not in commands_of(server)
-        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert httpx2.get(f"{server.url}/healthz").status_code == 200
     assert not holds_key(server.output.encode())
     store = SQLiteStore(tmp_path / "cmbs.db")
     session_id = session.json()["session_id"]

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import get_type_hints
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.cli.serve import serve
@@ -40,8 +40,8 @@ def test_tls_is_spoken_in_http_1_and_2_and_a_client_needs_a_certificate_where_th
                 answer = client.get("/healthz")
                 assert (answer.status_code, answer.http_version) == (200, "HTTP/2" if http2 else "HTTP/1.1")
         with (
-            httpx.Client(base_url=server.url, verify=client_context(with_certificate=False)) as client,
-            pytest.raises(httpx.TransportError),
+            httpx2.Client(base_url=server.url, verify=client_context(with_certificate=False)) as client,
+            pytest.raises(httpx2.TransportError),
         ):
             client.get("/healthz")
 

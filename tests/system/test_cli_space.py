@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cmbs.stores import open_store
-from cmbs.substrate.kernel.state import ProposalStatus
+from cmbs.substrate.kernel.words import ProposalStatus
 from tests.support.cli import invoke
 from tests.support.http_server import run_cmbs
 from tests.support.spaces import ANY, ASKING, SPACE, World, call, constraint, http_tool, status

@@ -75,6 +75,7 @@ def http(request: Any = None, answer: Any = None, **more: Any) -> Elements:
         "Ask": {**REQUEST, **(request or {})},
         "Told": {**ANSWER, **(answer or {})},
         "Mode": {"enum": more.get("modes", ["quick", "deep"])},
+        "ErrorResponse": {"type": "object"},
         more.get("status_name", "Status"): {"enum": more.get("statuses", ["open", "closed"])},
     }
     header = {"headers": {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}}
@@ -83,7 +84,10 @@ def http(request: Any = None, answer: Any = None, **more: Any) -> Elements:
         "security": more.get("security", [{"key": ["belief:write"]}, {}]),
         "parameters": more.get("parameters", [parameter("fields")]),
         "requestBody": {"required": True, "content": {"application/json": {"schema": ref("Ask")}}},
-        "responses": {"200": {**header, "content": {"application/json": {"schema": ref("Told")}}}},
+        "responses": {
+            "200": {**header, "content": {"application/json": {"schema": ref("Told")}}},
+            "409": {"content": {"application/json": {"schema": more.get("failed", ref("ErrorResponse"))}}},
+        },
     }
     headers = {"Retry-After": {"schema": {"type": more.get("header", "integer")}}}
     schemes = {"key": {"type": "http", "scheme": more.get("scheme", "bearer"), "description": "A key."}}
@@ -93,6 +97,14 @@ def http(request: Any = None, answer: Any = None, **more: Any) -> Elements:
 
 def ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def failed(*codes: str) -> dict[str, Any]:
+    """The answer to a request that failed with one of these codes."""
+    names = {code: f"#/components/schemas/{code}" for code in codes}
+    told = {"propertyName": "code", "mapping": names}
+    error = {"oneOf": [{"$ref": name} for name in names.values()], "discriminator": told}
+    return {"type": "object", "properties": {"error": error}, "required": ["error"]}
 
 
 def parameter(name: str, **more: Any) -> dict[str, Any]:
@@ -315,6 +327,13 @@ def test_what_is_sent_in_a_way_that_is_not_understood_is_an_error(
 ) -> None:
     with pytest.raises(UnknownSchema):
         http(request_schema, parameters=parameters)
+
+
+def test_the_codes_of_a_failure_are_values_of_the_answer_to_it() -> None:
+    any_code, one, two = http(), http(failed=failed("GONE")), http(failed=failed("GONE", "TAKEN"))
+    assert two["ask.409"] == {"is": ["ErrorResponse"], "users": ["received"], "values": ['"GONE"', '"TAKEN"']}
+    assert check(HTTP, any_code, one) == check(HTTP, one, two) == []
+    assert check(HTTP, two, one) == [f'{HTTP}: `ask.409` has no value `"TAKEN"` any more']
 
 
 def test_a_field_that_is_described_anew_restricts_an_open_object() -> None:
@@ -551,11 +570,10 @@ def test_a_name_that_was_replaced_in_contracts_and_baseline_alike_is_found(
     assert check_contracts.main([]) == 0
 
 
-def test_the_documented_fields_of_errors_are_elements() -> None:
-    table = "| `CONFLICT` | 409 | `Conflict` | `expected`, `reason` (`one` or `two`) | do |"
+def test_the_fields_of_errors_are_elements() -> None:
     prose = "`details.eliminated_by` has the `seq` and the `event_id`."
-    assert list_errors(table, [prose]).keys() == {
-        *("CONFLICT", "CONFLICT.expected", "CONFLICT.reason"),
+    assert list_errors({"CONFLICT": ["by", "by.seq"]}, [prose]).keys() == {
+        *("CONFLICT", "CONFLICT.by", "CONFLICT.by.seq"),
         *("details.eliminated_by", "details.eliminated_by.seq", "details.eliminated_by.event_id"),
     }
 

@@ -22,7 +22,8 @@ import yaml
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.stores import open_store
 from scripts.check_docs import ROOT, read_document
 from tests.support.http_server import serving

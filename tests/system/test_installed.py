@@ -15,9 +15,10 @@ from email import message_from_bytes
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
+from scripts.build_console import VIEWER_FILES
 from tests.support.extras import IMPORT_ALL, MODULES, ROOT, list_modules, read_failures, read_project
 from tests.support.http_server import serving
 
@@ -123,6 +124,8 @@ def read_wheel(wheel: Path) -> dict[str, bytes]:
 def test_the_packages_hold_the_console_and_nothing_that_was_only_used_to_build_it(packages: Packages) -> None:
     wheel = read_wheel(packages.wheel)
     assert {f"{STATIC}/index.html", f"{STATIC}/report.html"} <= wheel.keys()
+    # The viewer of the API docs, with the licences of what is in it.
+    assert {f"{STATIC}/docs/{name}" for name in VIEWER_FILES} <= wheel.keys()
     assert any(re.fullmatch(rf"{STATIC}/assets/index-[\w-]+\.js", name) for name in wheel)
     with tarfile.open(packages.sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
@@ -175,14 +178,15 @@ def test_the_installed_wheel_serves_the_console_and_the_protocol(packages: Packa
     options = ("--store", "sqlite:///beliefs.db")
     with serving(tmp_path, *options, command=programs / "cmbs") as server, server.client() as client:
         page = client.get("/")
-        assert page.status_code == httpx.codes.OK
+        assert page.status_code == httpx2.codes.OK
         (script,) = re.findall(r'<script type="module"[^>]* src="\./?([^"]+)"', page.text)
         loaded = client.get(f"/{script}")
         assert (loaded.status_code, loaded.headers["content-type"].partition(";")[0]) == (200, "text/javascript")
-        assert client.get("/docs").status_code == httpx.codes.OK
-        assert client.get("/healthz").status_code == httpx.codes.OK
+        viewer = re.findall(r'(?:src|href)="(/docs/[^"]+)"', client.get("/docs").text)
+        assert {client.get(path).status_code for path in viewer} == {httpx2.codes.OK}
+        assert client.get("/healthz").status_code == httpx2.codes.OK
         declared = client.post("/v1/sessions", json=DECLARATION)
-        assert declared.status_code == httpx.codes.CREATED
+        assert declared.status_code == httpx2.codes.CREATED
         session = client.get(f"/v1/sessions/{declared.json()['session_id']}").json()
         assert session["survivors"] == ["disk", "network"]
         assert server.stop() == 0

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from cmbs.http.operations import OPERATIONS
+from cmbs.api.operations import OPERATIONS
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.arbitration.capabilities import IssueRefusal
 from cmbs.substrate.kernel.events import SpaceEntry, SpaceVerb, StepResult
-from cmbs.substrate.kernel.insight.flips import FlipStatus
 from cmbs.substrate.kernel.memory import MemoryReason
 from cmbs.substrate.kernel.model import CandidateDecision, Decision, Failure, ReasonCode, Stage, TraceStep
 from cmbs.substrate.kernel.policy.operators import COMPARISONS
 from cmbs.substrate.kernel.policy.policy import DEGRADE, EXCLUSIVE, INVARIANT, PRIVATE, SCHEMA, THRESHOLD, VALUE
 from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS
 from cmbs.substrate.kernel.steps import StepReason
+from cmbs.substrate.kernel.words import FlipStatus
 from scripts.check_docs import read_document
 
 ROOT = Path(__file__).resolve().parents[2]

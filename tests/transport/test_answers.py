@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmbs.api.operation import Operation
+from cmbs.api.operations import OPERATIONS
+from cmbs.api.operations.graphs import GRAPH_OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.http.belief.graph import GRAPH_OPERATIONS
-from cmbs.http.operation import Operation
-from cmbs.http.operations import OPERATIONS
 from cmbs.http.shaping import MAX_FIELDS, build_tree, includes, leave_out, list_fields, parse_fields, select
 from cmbs.stores import SQLiteStore
 from scripts.api_examples import Recorder

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cmbs.identity import Role
+from cmbs.identity.kernel.scopes import Role
 from cmbs.messages import ActorKind
 from tests.support.error_model import check_error
 from tests.support.keyed_spaces import Served, serving_with_keys

@@ -10,8 +10,9 @@ from contextlib import aclosing, closing
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pytest
-from httpx_sse import ServerSentEvent
+from httpx2 import ServerSentEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -255,6 +256,24 @@ def test_more_streams_than_are_kept_are_followed_all_the_same(monkeypatch: pytes
     monkeypatch.setattr("cmbs.client.following._MAX_STREAMS", 1)
     with connect(UnsteadyJournal(), patience=AT_ONCE) as client:
         assert len(list(islice(client.follow_all(from_=0), N_ENTRIES))) == N_ENTRIES
+
+
+@pytest.mark.req("CLIENT-08")
+def test_an_entry_of_more_than_a_megabyte_is_followed_too() -> None:
+    universe = [f"{number:05}{'x' * 200}" for number in range(6_000)]
+    with connect("memory:") as client:
+        opened = client.declare_session(ONTOLOGY, universe)
+        with closing(client.follow_session(opened.session_id, from_=0)) as events:
+            entry = next(events)
+    assert len(msgspec.json.encode(entry)) > 1 << 20
+
+    async def follow() -> int:
+        async with connect_async("memory:") as client:
+            opened = await client.declare_session(ONTOLOGY, universe)
+            async with aclosing(client.follow_session(opened.session_id, from_=0)) as events:
+                return len(msgspec.json.encode(await anext(events)))
+
+    assert asyncio.run(follow()) > 1 << 20
 
 
 @pytest.mark.req("CLIENT-08")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.server import BeliefServer
@@ -17,7 +17,7 @@ from tests.support.transports import ONTOLOGY
 MANY = 48
 UNIVERSE = [f"h{number:03}" for number in range(MANY)]
 
-Script = Callable[[httpx.AsyncClient], Awaitable[Any]]
+Script = Callable[[httpx2.AsyncClient], Awaitable[Any]]
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def run(server: BeliefServer, script: Script) -> Any:
     """Play a script to a server over ASGI, all in one event loop."""
 
     async def played() -> Any:
-        transport = httpx.ASGITransport(create_app(server))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(create_app(server))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await script(client)
 
     return asyncio.run(played())
 
 
-async def declared(client: httpx.AsyncClient, hypotheses: list[str]) -> str:
+async def declared(client: httpx2.AsyncClient, hypotheses: list[str]) -> str:
     answer = await client.post("/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": hypotheses})
     session_id: str = answer.json()["session_id"]
     return session_id
@@ -50,7 +50,7 @@ def elimination(number: int, source_id: str = "s") -> dict[str, Any]:
 
 @pytest.mark.req("BS-5.2-CONC-01")
 def test_concurrent_writes_to_one_session_make_one_unbroken_chain(server: BeliefServer) -> None:
-    async def script(client: httpx.AsyncClient) -> tuple[str, list[httpx.Response]]:
+    async def script(client: httpx2.AsyncClient) -> tuple[str, list[httpx2.Response]]:
         session_id = await declared(client, UNIVERSE)
         path = f"/v1/sessions/{session_id}/eliminate"
         writes = [client.post(path, json=elimination(number)) for number in range(MANY)]
@@ -69,7 +69,7 @@ def test_concurrent_writes_to_one_session_make_one_unbroken_chain(server: Belief
 
 @pytest.mark.req("BS-5.2-CONC-02")
 def test_concurrent_repeats_of_one_observation_are_applied_once(server: BeliefServer) -> None:
-    async def script(client: httpx.AsyncClient) -> tuple[str, list[httpx.Response]]:
+    async def script(client: httpx2.AsyncClient) -> tuple[str, list[httpx2.Response]]:
         session_id = await declared(client, UNIVERSE)
         path = f"/v1/sessions/{session_id}/eliminate"
         return session_id, await asyncio.gather(*(client.post(path, json=elimination(7)) for _ in range(MANY)))
@@ -84,7 +84,7 @@ def test_concurrent_repeats_of_one_observation_are_applied_once(server: BeliefSe
 
 
 def test_concurrent_declarations_under_one_key_are_one_session(server: BeliefServer) -> None:
-    async def script(client: httpx.AsyncClient) -> list[httpx.Response]:
+    async def script(client: httpx2.AsyncClient) -> list[httpx2.Response]:
         body, headers = {"ontology": ONTOLOGY, "hypotheses": UNIVERSE}, {"Idempotency-Key": "one"}
         return await asyncio.gather(*(client.post("/v1/sessions", json=body, headers=headers) for _ in range(MANY)))
 
@@ -96,7 +96,7 @@ def test_concurrent_declarations_under_one_key_are_one_session(server: BeliefSer
 
 @pytest.mark.req("HTTP-EXT-09")
 def test_of_many_who_saw_the_same_head_one_writes(server: BeliefServer) -> None:
-    async def script(client: httpx.AsyncClient) -> tuple[str, list[httpx.Response]]:
+    async def script(client: httpx2.AsyncClient) -> tuple[str, list[httpx2.Response]]:
         session_id = await declared(client, UNIVERSE)
         path = f"/v1/sessions/{session_id}"
         headers = {"If-Match": (await client.get(path)).headers["etag"]}
@@ -109,7 +109,7 @@ def test_of_many_who_saw_the_same_head_one_writes(server: BeliefServer) -> None:
 
 
 def test_writes_to_many_sessions_and_reads_in_between_stay_apart(server: BeliefServer) -> None:
-    async def told(client: httpx.AsyncClient, number: int) -> tuple[str, list[str]]:
+    async def told(client: httpx2.AsyncClient, number: int) -> tuple[str, list[str]]:
         session_id = await declared(client, UNIVERSE)
         for step in range(5):
             await client.post(f"/v1/sessions/{session_id}/eliminate", json=elimination(number + step))
@@ -117,7 +117,7 @@ def test_writes_to_many_sessions_and_reads_in_between_stay_apart(server: BeliefS
             assert belief.json()["n_survivors"] == MANY - step - 1
         return session_id, UNIVERSE[number : number + 5]
 
-    async def script(client: httpx.AsyncClient) -> list[tuple[str, list[str]]]:
+    async def script(client: httpx2.AsyncClient) -> list[tuple[str, list[str]]]:
         return await asyncio.gather(*(told(client, number) for number in range(20)))
 
     for session_id, gone in run(server, script):
@@ -125,7 +125,7 @@ def test_writes_to_many_sessions_and_reads_in_between_stay_apart(server: BeliefS
 
 
 def test_a_caller_that_is_cancelled_leaves_a_whole_write_or_none(server: BeliefServer) -> None:
-    async def script(client: httpx.AsyncClient) -> str:
+    async def script(client: httpx2.AsyncClient) -> str:
         session_id = await declared(client, UNIVERSE)
         path = f"/v1/sessions/{session_id}/eliminate"
         doomed = [asyncio.ensure_future(client.post(path, json=elimination(number))) for number in range(MANY)]
@@ -149,9 +149,9 @@ def test_a_caller_that_is_cancelled_leaves_a_whole_write_or_none(server: BeliefS
 def test_a_large_declaration_does_not_keep_others_waiting(server: BeliefServer) -> None:
     large = [f"hypothesis-{number:06}" for number in range(200_000)]
 
-    async def script(client: httpx.AsyncClient) -> tuple[int, httpx.Response]:
+    async def script(client: httpx2.AsyncClient) -> tuple[int, httpx2.Response]:
         session_id = await declared(client, UNIVERSE)
-        body = httpx.Request("POST", "http://x", json={"ontology": ONTOLOGY, "hypotheses": large}).read()
+        body = httpx2.Request("POST", "http://x", json={"ontology": ONTOLOGY, "hypotheses": large}).read()
         headers = {"content-type": "application/json"}
         declaring = asyncio.ensure_future(client.post("/v1/sessions", content=body, headers=headers))
         served = 0

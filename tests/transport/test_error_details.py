@@ -1,4 +1,4 @@
-"""The `details` of errors: what documents and the console name of an error is what the code sends with that error.
+"""The `details` of errors: the type of each code has every field that the code sends with it, and no other.
 
 The code is read and not run: of a call such as `Conflict(message, {...})` the keys of the dictionary, nested ones as
 `eliminated_by.seq`. They belong to the error that is made there: that another error has the same name does not count.
@@ -12,25 +12,28 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from cmbs import errors
-from cmbs.errors import BeliefServerError
-from cmbs.http.errors import STATUS_OF_CODE, TransportCode, complete_details
-from cmbs.http.examples import ERRORS
+from cmbs.api.error_answers import FAILURES, ErrorResponse
+from cmbs.api.error_details import DETAILS_OF, ClientErrorDetails, ConflictDetails, EliminatedBy, ForbiddenDetails
+from cmbs.api.errors import STATUS_OF_CODE, TransportCode, complete_details
+from cmbs.api.examples import ERRORS
+from cmbs.errors import BeliefServerError, ErrorCode
 from scripts.check_contracts import read_pages
-from scripts.contracts import read_error_fields, read_error_table
+from scripts.contracts import read_error_fields
+from scripts.error_fields import list_fields_of, list_unknown
 from tests.support.subtests import for_each
+from tests.unit.test_errors import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 CODE_OR_STATUS = re.compile(r"`([A-Z_]{4,})`|\b([45]\d\d)\b")
-# In TypeScript: `details.field` and `details["field"]`, and the fields that it is said to have: `as { one: number }`.
-IN_CONSOLE = re.compile(r'\bdetails(?:\??\.(?=\w+\b(?!\())|\[")(\w+)(?:"\] as \{ ([^}]*) \})?')
-STATUS_IN_CONSOLE = re.compile(r"status [!=]== ([45]\d\d)")
+CLASS = re.compile(r"^class (\w+)\((\w+)\):", re.MULTILINE)
 # It shows what errors look like, and sends none.
-EXAMPLES = ROOT / "cmbs/http/examples.py"
+SHOWN = ROOT / "cmbs/api/examples.py"
 
 KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 CODES = {
@@ -40,6 +43,13 @@ CODES = {
 } | {code.name: code.value for code in TransportCode}
 # Errors whose details are what they are made with; the others put them together themselves.
 TAKE_DETAILS = {name for name in CODES if name in KINDS and "__init__" not in vars(KINDS[name])}
+# Sent, and nowhere written out in a call: taken over from another error, or added to one.
+PUT_TOGETHER = {"INVALID_REQUEST": {"what", "id", "allowed"}}
+# Raised in this process alone: while a server starts, by steps that it takes itself, and of what it repeats in silence.
+IN_PYTHON = {
+    "INVALID_REQUEST": {"callable", "endpoint", "stream_id", "tool", "url", "variable"},
+    "CONFLICT": {"delivery_id", "due", "entry_id", "generation", "webhook_id"},
+}
 
 
 def paths_of(node: ast.expr | None, scope: ast.AST, known: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -72,17 +82,60 @@ def name_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def read_errors(function: ast.AST) -> Iterator[tuple[str, str]]:
-    """The errors that are made in a function, each with every field of its details."""
-    for call in ast.walk(function):
+def list_calls(scope: ast.AST, kinds: dict[str, str]) -> Iterator[tuple[str, list[ast.expr]]]:
+    """The errors that are made somewhere, each with the expressions of its details."""
+    for call in ast.walk(scope):
         if not isinstance(call, ast.Call):
             continue
         name, details = name_of(call.func), call.args[1:]
         if name == "TransportError" and details:
-            name, details = name_of(call.args[0]), details[1:]
-        elif name not in TAKE_DETAILS:
-            continue
+            yield name_of(call.args[0]), details[1:]
+        elif name in kinds:
+            yield kinds[name], details
+
+
+def read_errors(function: ast.AST, kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The errors that are made in a function, each with every field of its details."""
+    for name, details in list_calls(function, kinds):
         yield from ((name, path) for given in details for path in paths_of(given, function))
+
+
+@cache
+def read_kinds() -> dict[str, str]:
+    """The errors that take their details, and the classes below them elsewhere, each with the error that it is."""
+    kinds = {name: name for name in TAKE_DETAILS}
+    classes = [each for _, text in read_package() for each in CLASS.findall(text)]
+    while below := {name: kinds[base] for name, base in classes if base in kinds and name not in kinds}:
+        kinds |= below
+    return kinds
+
+
+@cache
+def read_package() -> list[tuple[Path, str]]:
+    """The files of the package, without the one that shows what errors look like and sends none."""
+    return [(file, file.read_text("utf-8")) for file in (ROOT / "cmbs").rglob("*.py") if file != SHOWN]
+
+
+def read_functions() -> Iterator[ast.AST]:
+    """The functions in which errors are made."""
+    made = re.compile(rf"\b({'|'.join(read_kinds())}|TransportError)\(")
+    for _, text in read_package():
+        for function in ast.walk(ast.parse(text)) if made.search(text) else ():
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield function
+
+
+def read_reasons(error: str) -> set[str]:
+    """The values of `reason` that are written out in details of an error."""
+    return {
+        str(value.value)
+        for function in read_functions()
+        for name, details in list_calls(function, read_kinds())
+        for given in details
+        if name == error and isinstance(given, ast.Dict)
+        for key, value in zip(given.keys, given.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == "reason" and isinstance(value, ast.Constant)
+    }
 
 
 def read_own_details() -> Iterator[tuple[str, str]]:
@@ -98,38 +151,26 @@ def read_own_details() -> Iterator[tuple[str, str]]:
 def read_code() -> dict[str, set[str]]:
     """The fields that the package sends, by the error that has them."""
     found: dict[str, set[str]] = defaultdict(set)
-    made = re.compile(rf"\b({'|'.join(TAKE_DETAILS)}|TransportError)\(")
     for name, path in read_own_details():
         found[name].add(path)
-    for file in (ROOT / "cmbs").rglob("*.py"):
-        text = file.read_text("utf-8")
-        if file == EXAMPLES or not made.search(text):
-            continue
-        for function in ast.walk(ast.parse(text)):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                for name, path in read_errors(function):
-                    found[name].add(path)
+    for function in read_functions():
+        for name, path in read_errors(function, read_kinds()):
+            found[name].add(path)
     for name, code in CODES.items():
         found[name] |= complete_details(code, {}).keys()
     return found
 
 
-def sent_with(code_or_status: str) -> set[str]:
-    """The fields of all errors with a code, or with a status."""
-    codes = {code.value for code, status in STATUS_OF_CODE.items() if code_or_status in {code.value, str(status)}}
-    return set().union(*(read_code()[name] for name, code in CODES.items() if code in codes))
+def sent_with(code: str) -> set[str]:
+    """The fields of all errors with a code. What is inside of `found` and `accepted` is any value."""
+    fields = set().union(*(read_code()[name] for name, each in CODES.items() if each == code))
+    return {path for path in fields if not path.startswith(("found.", "accepted."))}
 
 
-def sent_with_any(named: list[str]) -> set[str]:
-    """The fields of errors with any of these codes or statuses; of all errors where none is named."""
-    return set().union(*map(sent_with, named or CODES.values()))
-
-
-@cache
-def read_documented() -> dict[str, set[str]]:
-    """The errors of `docs/reference/errors.md` with the fields it names."""
-    page = (ROOT / "docs/reference/errors.md").read_text("utf-8")
-    return {error: fields for _, error, fields in read_error_table(page)}
+def known_of_any(named: list[str]) -> set[str]:
+    """The fields of the types of any of these codes or statuses; of all where none is named."""
+    codes = [code for code, status in STATUS_OF_CODE.items() if not named or {code.value, str(status)} & set(named)]
+    return {path for code in codes for path in list_fields_of(code)}
 
 
 def read_texts() -> Iterator[tuple[str, list[str], str]]:
@@ -143,43 +184,56 @@ def read_texts() -> Iterator[tuple[str, list[str], str]]:
                 yield f"{page}:{number}", codes, path
 
 
-def read_console() -> Iterator[tuple[str, list[str], str]]:
-    """The fields that the console reads, each with the statuses that its file asks for."""
-    for path in (path for kind in ("*.ts", "*.tsx") for path in (ROOT / "console/src").rglob(kind)):
-        text = path.read_text("utf-8")
-        for field, members in IN_CONSOLE.findall(text):
-            for each in (field, *(f"{field}.{below}" for below in re.findall(r"(\w+)\??:", members))):
-                yield str(path.relative_to(ROOT)), STATUS_IN_CONSOLE.findall(text), each
+@pytest.mark.req("BS-3.2-ERR-18")
+def test_every_code_has_details_and_an_error_of_its_own() -> None:
+    assert DETAILS_OF.keys() == FAILURES.keys() == {*ErrorCode, *TransportCode}
+    for code, status in STATUS_OF_CODE.items():
+        kind = DETAILS_OF[code]
+        assert kind.__name__ == f"{code.title().replace('_', '')}Details"
+        assert get_args(vars(FAILURES[code])["__orig_bases__"][0]) == (kind,)
+        assert issubclass(kind, ClientErrorDetails) == (status < 500)
+
+
+@pytest.mark.req("BS-3.2-ERR-18")
+@for_each("code", DETAILS_OF)
+def test_the_details_of_a_code_have_every_field_that_is_sent_and_no_other(code: str) -> None:
+    known, sent = list_fields_of(code).keys(), sent_with(code) | PUT_TOGETHER.get(code, frozenset())
+    assert sent - known == IN_PYTHON.get(code, frozenset())
+    assert {each for each in known if "." not in each} - sent == set()
+
+
+def test_every_reason_of_a_request_that_is_forbidden_is_in_its_schema() -> None:
+    schema = msgspec.json.schema(ForbiddenDetails)["$defs"]["ForbiddenDetails"]["properties"]["reason"]
+    assert sorted(schema["enum"]) == sorted(read_reasons("Forbidden"))
 
 
 @pytest.mark.req("BS-3.2-ERR-17")
-def test_every_error_sends_what_the_table_of_errors_says() -> None:
-    table = read_documented()
-    assert table.keys() == CODES.keys() - {"StoreDisagrees"}, "the table is not understood"
-    assert table["LimitExceeded"] >= {"limit", "maximum", "actual"}
-    assert {name: fields - read_code()[name] for name, fields in table.items() if fields - read_code()[name]} == {}
-
-
-@pytest.mark.req("BS-3.2-ERR-17")
-def test_every_error_sends_what_prose_says_of_it() -> None:
+def test_prose_names_fields_that_there_are() -> None:
     texts = list(read_texts())
     assert "eliminated_by.event_id" in {field for _, _, field in texts}, "prose is not understood"
-    assert [each for each in texts if each[2] not in sent_with_any(each[1])] == []
+    assert [each for each in texts if each[2] not in known_of_any(each[1])] == []
 
 
-@pytest.mark.req("BS-3.2-ERR-17")
-def test_the_console_reads_what_is_sent_and_documented() -> None:
-    console = list(read_console())
-    assert "eliminated_by.seq" in {field for _, _, field in console}, "the console is not understood"
-    assert [each for each in console if each[2] not in sent_with_any(each[1])] == []
-    documented = {"next", *(field for _, _, field in read_texts())}.union(*read_documented().values())
-    assert {field for _, _, field in console} - documented == set()
+@pytest.mark.req("BS-3.2-ERR-18")
+@for_each("example", [*ERRORS.values()], ids=lambda each: str(each["code"]))
+def test_the_examples_are_as_their_types_say(example: dict[str, Any]) -> None:
+    assert list_unknown(example["code"], example["details"]) == []
+    answer = msgspec.json.decode(msgspec.json.encode({"error": example}), type=ErrorResponse)
+    assert type(answer.error) is FAILURES[example["code"]]
 
 
-@pytest.mark.req("BS-3.2-ERR-17")
-@for_each(("code", "example"), ERRORS.items(), ids=lambda each: each if isinstance(each, str) else "")
-def test_the_examples_have_what_is_sent(code: str, example: dict[str, Any]) -> None:
-    assert example["details"].keys() - sent_with("CONFLICT" if code == "HEAD_MISMATCH" else code) == set()
+@pytest.mark.req("BS-3.2-ERR-18")
+@for_each("error", [error for error, _, _ in EXAMPLES], ids=lambda error: type(error).__name__)
+def test_an_error_has_no_field_that_its_type_does_not_have(error: BeliefServerError) -> None:
+    assert list_unknown(error.code, complete_details(error.code, error.details)) == []
+
+
+def test_a_field_that_a_type_does_not_have_is_found() -> None:
+    details = complete_details("CONFLICT", {"eliminated_by": {"seq": 1, "event_id": "e", "by": 1}, "found": {"a": 1}})
+    assert list_unknown("CONFLICT", details | {"group": 1}) == ["eliminated_by.by", "group"]
+    with pytest.raises(msgspec.ValidationError, match=r"Expected `int \| null`"):
+        list_unknown("CONFLICT", details | {"seq": "1"})
+    assert msgspec.convert(details | {"group": 1}, ConflictDetails).eliminated_by == EliminatedBy(1, "e")
 
 
 def test_fields_are_read_with_the_error_that_has_them() -> None:
@@ -189,13 +243,8 @@ def test_fields_are_read_with_the_error_that_has_them() -> None:
         "    raise Conflict('', {'by': {'seq': 1}, 'all': [{'name': n} for n in x], **more})\n"
         "    raise TransportError(TransportCode.BUSY, '', {'limit': 1})\n"
     )
-    found = [*read_errors(function)]
+    found = [*read_errors(function, {"Conflict": "Conflict"})]
     assert found == [
         *(("Conflict", path) for path in ("by", "by.seq", "all", "all.name", "id")),
         ("BUSY", "limit"),
-    ]
-    assert IN_CONSOLE.findall('error.details["by"] as { seq: number }; error.details.next; error.details?.seq') == [
-        ("by", "seq: number"),
-        ("next", ""),
-        ("seq", ""),
     ]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from cmbs import errors
+from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode, TransportError, status_of
 from cmbs.errors import BeliefServerError, ErrorCode, HeadMismatch
 from cmbs.http.asgi import response_to
-from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode, TransportError, status_of
 from cmbs.identity.tokens import new_key
 from tests.support.error_model import check_error
 from tests.support.in_process import Exchanged
@@ -17,10 +17,16 @@ from tests.support.in_process import Exchanged
 ARGUMENTS: dict[type[BeliefServerError], tuple[Any, ...]] = {
     errors.LimitExceeded: ("page_size", 10, 11),
     errors.Unauthenticated: (errors.KeyRefused.MISSING, "what is wrong"),
+    errors.Forbidden: ("what is wrong", {"reason": "missing_scope"}),
     errors.InvalidHypothesisId: (["x"],),
     errors.RecordNotFound: ("proposal", "p1"),
     errors.HeadMismatch: ("seen", "is"),
     errors.LedgerCorrupt: ("stream", 3, "its hash is wrong", "event"),
+}
+# What the details of a failure of the transport always have.
+DETAILS: dict[TransportCode, dict[str, Any]] = {
+    TransportCode.METHOD_NOT_ALLOWED: {"allowed": ["GET", "HEAD"]},
+    TransportCode.UNSUPPORTED_MEDIA_TYPE: {"content_type": None},
 }
 
 
@@ -68,9 +74,9 @@ def test_every_code_is_that_of_a_class() -> None:
 def test_every_failure_of_the_transport_is_answered_under_the_status_of_its_code(subtests: pytest.Subtests) -> None:
     for code in TransportCode:
         with subtests.test(code=code):
-            check_error(
-                answered(TransportError(code, "what is wrong", {"why": "so"})), STATUS_OF_CODE[code], code.value
-            )
+            sent = DETAILS.get(code, {})
+            details = check_error(answered(TransportError(code, "what is wrong", sent)), STATUS_OF_CODE[code], code)
+            assert details == details | sent
 
 
 @pytest.mark.req("BS-3.2-ERR-14")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cmbs.api.operations import OPERATIONS
 from cmbs.belief.kernel.requests import Limits
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.http.operations import OPERATIONS
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, Event, body_events, client_of
 from tests.support.requests_of import (

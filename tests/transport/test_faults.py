@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmbs.api.examples import load_examples
+from cmbs.api.operation import TextFile
+from cmbs.api.operations import OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.http.examples import load_examples
-from cmbs.http.exchange import TextFile
 from cmbs.http.faults import MAX_BYTES_EXPLAINED, MAX_FAULTS, explain_body
-from cmbs.http.operations import OPERATIONS
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
 from tests.support.transports import DECLARATION, ONTOLOGY
@@ -113,9 +113,10 @@ def test_unknown_query_parameters_are_told_with_the_nearest(client: Client) -> N
         "since",
         "until",
         "include",
+        "fields",
     ]
     assert (details["parameter"], details["allowed"], details["next"]) == ("limt", known, "write `limit`")
-    details = check_error(client.get("/v1/whoami?x=1"), 400, "INVALID_REQUEST")
+    details = check_error(client.get("/healthz?x=1"), 400, "INVALID_REQUEST")
     assert "there are none" in details["message"]
 
 

@@ -7,17 +7,20 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmbs.api.operations import EVENT_OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.http import BeliefApp
 from cmbs.http.live import feed, followers
-from cmbs.http.live.routes import EVENT_OPERATIONS
-from cmbs.identity import Gate, KeyRegistry, Scope
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.kernel.scopes import Scope
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import SQLiteStore
 from cmbs.stores.memory import InMemoryStore
@@ -31,34 +34,34 @@ from tests.support.transports import DECLARATION
 
 pytestmark = pytest.mark.slow
 
-Story = Callable[[httpx.AsyncClient], Awaitable[None]]
+Story = Callable[[httpx2.AsyncClient], Awaitable[None]]
 # No test waits for one that it does not want.
 QUIET = 3600.0
 
 
 def tell(story: Story, app: BeliefApp | None = None) -> None:
-    served = app or BeliefApp(BeliefServer(), heartbeat_seconds=QUIET)
+    served = app or BeliefApp(Service(BeliefServer(), heartbeat_seconds=QUIET))
 
     async def run() -> None:
         async with client_of(served) as client:
             await asyncio.wait_for(story(client), TIMEOUT_SECONDS)
-        assert served.followers.count == 0
-        assert served.followers._feeds == {}
+        assert served.service.followers.count == 0
+        assert served.service.followers._feeds == {}
 
     asyncio.run(run())
     served.close()
 
 
-async def open_session(client: httpx.AsyncClient) -> str:
+async def open_session(client: httpx2.AsyncClient) -> str:
     return f"/v1/sessions/{(await client.post('/v1/sessions', json=DECLARATION)).json()['session_id']}"
 
 
-async def conclude(client: httpx.AsyncClient, path: str, *names: str) -> None:
+async def conclude(client: httpx2.AsyncClient, path: str, *names: str) -> None:
     for name in names:
         assert (await client.post(f"{path}/conclusions", json={"conclusion_id": name})).status_code == 200
 
 
-async def read_audit(client: httpx.AsyncClient, path: str, **options: Any) -> list[Any]:
+async def read_audit(client: httpx2.AsyncClient, path: str, **options: Any) -> list[Any]:
     return list((await client.get(f"{path}/audit", **options)).json()["events"])
 
 
@@ -67,7 +70,7 @@ async def read_audit(client: httpx.AsyncClient, path: str, **options: Any) -> li
 
 @pytest.mark.req("LIVE-01")
 def test_a_follower_is_told_the_head_and_then_what_is_written_from_now_on() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         await conclude(client, path, "a")
         async with following(client, f"{path}/events") as events:
@@ -84,7 +87,7 @@ def test_a_follower_is_told_the_head_and_then_what_is_written_from_now_on() -> N
 
 @pytest.mark.req("LIVE-01")
 def test_the_data_of_an_entry_is_what_the_audit_gives_byte_for_byte() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         await conclude(client, path, "ü", "line\nend\u2028")
         audit = (await client.get(f"{path}/audit")).content
@@ -116,7 +119,7 @@ def test_the_data_of_an_entry_is_what_the_audit_gives_byte_for_byte() -> None:
     ],
 )
 def test_a_stream_begins_where_it_is_told_to(headers: dict[str, str], query: dict[str, str], first: int) -> None:
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         await conclude(client, path, "a", "b", "c")
         async with following(client, f"{path}/events", headers=headers, params=query) as events:
@@ -131,7 +134,7 @@ def test_a_stream_begins_where_it_is_told_to(headers: dict[str, str], query: dic
 
 @pytest.mark.req("LIVE-02")
 def test_a_place_that_is_none_is_refused_before_anything_is_sent() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = f"{await open_session(client)}/events"
         for query in ({"from": "x"}, {"after": "-1"}, {"from": "0", "after": "0"}, {"to": "1"}, {"from": "1" * 30}):
             check_error(await client.get(path, params=query), 400, "INVALID_REQUEST")
@@ -155,7 +158,7 @@ STEPS = st.lists(st.one_of(st.just("write"), st.integers(0, 3)), max_size=12)
 def test_wherever_a_stream_is_cut_the_parts_are_the_log(steps: list[Any]) -> None:
     received: list[Any] = []
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         seen, n_written = -1, 1
         for number, step in enumerate([*steps, "write"]):
@@ -172,12 +175,12 @@ def test_wherever_a_stream_is_cut_the_parts_are_the_log(steps: list[Any]) -> Non
             received.extend(each.data for each in await take_entries(events, n_written - 1 - seen))
         assert received == await read_audit(client, path)
 
-    tell(story, BeliefApp(BeliefServer(store=InMemoryStore()), heartbeat_seconds=QUIET))
+    tell(story, BeliefApp(Service(BeliefServer(store=InMemoryStore()), heartbeat_seconds=QUIET)))
 
 
 @pytest.mark.req("LIVE-03")
 def test_a_heartbeat_says_what_the_time_is_and_where_the_log_ends() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         async with following(client, f"{path}/events") as events:
             await anext(events)
@@ -186,14 +189,14 @@ def test_a_heartbeat_says_what_the_time_is_and_where_the_log_ends() -> None:
                 assert (beat.name, beat.id, beat.data["seq"]) == ("heartbeat", "0", 0)
                 assert beat.data["at"].endswith("Z")
 
-    tell(story, BeliefApp(BeliefServer(), heartbeat_seconds=0.01))
+    tell(story, BeliefApp(Service(BeliefServer(), heartbeat_seconds=0.01)))
 
 
 @pytest.mark.req("LIVE-01")
 def test_a_space_is_followed_by_operators_alone() -> None:
     operator = {"x-cmbs-actor": OPS}
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         await client.post("/v1/spaces", json={"space_id": "s", "policy": POLICY}, headers=operator)
         async with following(client, "/v1/spaces/s/events", headers=operator, params={"from": "0"}) as events:
             await client.post("/v1/spaces/s/mode", json={"mode": "observe"}, headers=operator)
@@ -212,19 +215,19 @@ def test_a_space_is_followed_by_operators_alone() -> None:
 def test_a_reader_that_stops_reading_holds_up_no_writer_and_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = BeliefApp(BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")), heartbeat_seconds=QUIET)
+    app = BeliefApp(Service(BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")), heartbeat_seconds=QUIET))
     monkeypatch.setattr(feed, "MAX_TAIL_BYTES", 4_000)
     monkeypatch.setattr(feed, "MIN_TAIL_BYTES", 1)
     monkeypatch.setattr(followers, "MAX_CHUNK_BYTES", 2_000)
     count = 200
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         async with following(client, f"{path}/events") as slow, following(client, f"{path}/events") as fast:
             for number in range(count):
                 await conclude(client, path, f"c{number}")
             assert [each.data["seq"] for each in await take_entries(fast, count)] == list(range(1, count + 1))
-            (kept,) = app.followers._feeds.values()
+            (kept,) = app.service.followers._feeds.values()
             assert sum(len(item.frame) for item in kept._items) <= 4_000
             assert [each.data["seq"] for each in await take_entries(slow, count)] == list(range(1, count + 1))
 
@@ -237,7 +240,7 @@ def test_an_entry_that_is_larger_than_what_is_kept_comes_from_the_log(monkeypatc
     monkeypatch.setattr(feed, "MIN_TAIL_BYTES", 1)
     monkeypatch.setattr(followers, "MAX_CHUNK_BYTES", 1)
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         async with following(client, f"{path}/events") as events:
             await conclude(client, path, "a", "b")
@@ -248,9 +251,9 @@ def test_an_entry_that_is_larger_than_what_is_kept_comes_from_the_log(monkeypatc
 
 @pytest.mark.req("LIVE-05")
 def test_followers_are_bounded_and_leave_room_for_requests() -> None:
-    app = BeliefApp(BeliefServer(), max_requests=2, max_followers=2, heartbeat_seconds=QUIET)
+    app = BeliefApp(Service(BeliefServer(), max_followers=2, heartbeat_seconds=QUIET), 2)
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         async with following(client, f"{path}/events") as first:
             await anext(first)
@@ -260,16 +263,16 @@ def test_followers_are_bounded_and_leave_room_for_requests() -> None:
                 await conclude(client, path, "a")
             # One that went away leaves its place to another.
             async with following(client, f"{path}/events"):
-                assert app.followers.count == 2
+                assert app.service.followers.count == 2
 
     tell(story, app)
 
 
 @pytest.mark.req("LIVE-05")
 def test_many_follow_one_session_and_each_is_told_everything() -> None:
-    app = BeliefApp(BeliefServer(), max_followers=200, heartbeat_seconds=QUIET)
+    app = BeliefApp(Service(BeliefServer(), max_followers=200, heartbeat_seconds=QUIET))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
 
         async def follow() -> list[int]:
@@ -288,9 +291,9 @@ def test_many_follow_one_session_and_each_is_told_everything() -> None:
 
 @pytest.mark.req("LIVE-06")
 def test_a_server_that_stops_says_so_to_its_followers() -> None:
-    app = BeliefApp(BeliefServer(), heartbeat_seconds=QUIET)
+    app = BeliefApp(Service(BeliefServer(), heartbeat_seconds=QUIET))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         async with following(client, f"{path}/events") as events:
             await anext(events)
@@ -307,9 +310,9 @@ def test_a_key_that_is_revoked_ends_its_stream_before_another_entry() -> None:
     registry = KeyRegistry(store)
     made = registry.create(ActorKind.AGENT, "planner", scopes=[Scope.BELIEF_READ, Scope.BELIEF_WRITE])
     other = registry.create(ActorKind.AGENT, "other", scopes=[Scope.BELIEF_WRITE])
-    app = BeliefApp(BeliefServer(store=store), Gate(registry), heartbeat_seconds=QUIET)
+    app = BeliefApp(Service(BeliefServer(store=store), Gate(registry), heartbeat_seconds=QUIET))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         client.headers["authorization"] = f"Bearer {made.text}"
         path = await open_session(client)
         async with following(client, f"{path}/events") as events:
@@ -327,9 +330,9 @@ def test_a_key_that_is_revoked_ends_its_stream_before_another_entry() -> None:
 
 @pytest.mark.req("LIVE-06")
 def test_a_log_that_was_changed_ends_the_streams_that_read_it(tmp_path: Path) -> None:
-    app = BeliefApp(BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")), heartbeat_seconds=QUIET)
+    app = BeliefApp(Service(BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")), heartbeat_seconds=QUIET))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         await conclude(client, path, "a", "b")
         with sqlite3.connect(tmp_path / "cmbs.db") as database:
@@ -345,9 +348,9 @@ def test_a_log_that_was_changed_ends_the_streams_that_read_it(tmp_path: Path) ->
 
 @pytest.mark.req("LIVE-06")
 def test_a_store_that_cannot_be_read_any_more_ends_the_stream(tmp_path: Path) -> None:
-    app = BeliefApp(BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")), heartbeat_seconds=QUIET)
+    app = BeliefApp(Service(BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")), heartbeat_seconds=QUIET))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         await conclude(client, path, "a")
         async with following(client, f"{path}/events") as events:
@@ -370,7 +373,7 @@ def test_a_store_that_cannot_be_read_any_more_ends_the_stream(tmp_path: Path) ->
 @pytest.mark.parametrize("carrier", [each for each in CARRIERS if each != "asgi"])
 def test_streams_come_over_every_transport_as_they_are_written(carrier: str, tmp_path: Path) -> None:
     with carry(carrier, tmp_path) as send:
-        client: httpx.Client = send.__self__  # type: ignore[attr-defined]
+        client: httpx2.Client = send.__self__  # type: ignore[attr-defined]
         path = f"/v1/sessions/{client.post('/v1/sessions', json=DECLARATION).json()['session_id']}"
         # Compression would hold back what is small.
         headers = {"accept-encoding": "gzip"}
@@ -387,9 +390,9 @@ def test_streams_come_over_every_transport_as_they_are_written(carrier: str, tmp
 @pytest.mark.req("LIVE-07")
 def test_what_another_process_writes_is_told(tmp_path: Path) -> None:
     mine, theirs = [BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")) for _ in range(2)]
-    app, other = BeliefApp(mine, heartbeat_seconds=QUIET), create_app(theirs)
+    app, other = BeliefApp(Service(mine, heartbeat_seconds=QUIET)), create_app(theirs)
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         async with following(client, f"{path}/events") as events, client_of(other) as elsewhere:
             await conclude(elsewhere, path, "a", "b")
@@ -410,7 +413,7 @@ def test_a_stream_goes_on_at_another_worker_after_a_kill_and_ends_with_a_stop(tm
             received += [next(event for event in events if event.name == "entry")]
             for worker in server.workers():
                 worker.kill()
-            with pytest.raises(httpx.TransportError):
+            with pytest.raises(httpx2.TransportError):
                 for _ in events:
                     pass
         server.wait_until_ready()

@@ -9,14 +9,17 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry, Role
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import SQLiteStore
 from cmbs.stores.memory import InMemoryStore
@@ -35,14 +38,14 @@ ALL = "/v1/events"
 
 
 def application(store: Any = None, gate: Gate | None = None) -> BeliefApp:
-    return BeliefApp(BeliefServer(store=store), gate, heartbeat_seconds=QUIET)
+    return BeliefApp(Service(BeliefServer(store=store), gate, heartbeat_seconds=QUIET))
 
 
-async def declare(client: httpx.AsyncClient) -> str:
+async def declare(client: httpx2.AsyncClient) -> str:
     return str((await client.post("/v1/sessions", json=DECLARATION)).json()["session_id"])
 
 
-async def conclude(client: httpx.AsyncClient, session_id: str, name: str) -> None:
+async def conclude(client: httpx2.AsyncClient, session_id: str, name: str) -> None:
     await client.post(f"/v1/sessions/{session_id}/conclusions", json={"conclusion_id": name})
 
 
@@ -249,7 +252,7 @@ def test_two_servers_over_postgresql_tell_every_entry_of_all_writers(tmp_path: P
                 session_id = writer.post("/v1/sessions", json=DECLARATION).json()["session_id"]
                 for each in range(rounds):
                     # At the one server and at the other, so that both write to every stream; until one is killed.
-                    with servers[each % 2].client() as sender, suppress(httpx.TransportError):
+                    with servers[each % 2].client() as sender, suppress(httpx2.TransportError):
                         sender.post(f"/v1/sessions/{session_id}/conclusions", json={"conclusion_id": f"c{each}"})
 
         threads = [Thread(target=write, args=(number,)) for number in range(n_writers)]

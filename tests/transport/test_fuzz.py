@@ -14,9 +14,9 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.generation.modes import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from cmbs.api.examples import load_examples
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.http.examples import load_examples
 from tests.support.effort import EFFORT
 from tests.support.error_model import check_error
 from tests.support.fuzzing import Case, try_every_operation
@@ -82,7 +82,7 @@ class Host:
         # The fuzzer calls the server by a name of its own, `testserver`.
         self._app = create_app(self.server, anyone=True)
         # A read that waits is answered as it is: there is no one to bring news.
-        self._app.waiting.max_seconds = 0
+        self._app.service.waiting.max_seconds = 0
 
     async def __call__(self, scope: Event, receive: Any, send: Any) -> None:
         await self._app(scope, receive, send)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urljoin
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.server import BeliefServer
@@ -40,7 +40,7 @@ def events_of(client: Client, session_id: str) -> list[dict[str, Any]]:
     return events
 
 
-def first_answer_of(repeat: httpx.Response) -> Any:
+def first_answer_of(repeat: httpx2.Response) -> Any:
     """What a repeat says of the first time."""
     assert repeat.headers["idempotent-replayed"] == "true"
     answer = repeat.json()

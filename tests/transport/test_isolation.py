@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import ServerProcess, serving

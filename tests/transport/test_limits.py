@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from cmbs.belief.server import BeliefServer
-from cmbs.http import BeliefApp, asgi
-from cmbs.identity import KeyRegistry, Role
+from cmbs.http import BeliefApp, asgi, service
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.ledger import canonical
 from cmbs.messages import ActorKind
 from tests.support.error_model import check_error
@@ -27,7 +28,7 @@ JSON = (b"content-type", b"application/json")
 
 
 def with_echo(server: BeliefServer, max_requests: int = 1024) -> BeliefApp:
-    app = BeliefApp(server, max_requests=max_requests)
+    app = BeliefApp(server, max_requests)
 
     async def echo(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
@@ -172,7 +173,7 @@ def test_large_bodies_are_decoded_one_after_the_other_and_hold_up_no_other_reque
         return decode(data)
 
     monkeypatch.setattr(canonical, "decode", wait)
-    body = DECLARATION + b" " * asgi.MAX_BODY_BYTES_DECODED_ON_LOOP
+    body = DECLARATION + b" " * service.MAX_BODY_BYTES_DECODED_ON_LOOP
 
     async def story() -> None:
         # With these threads keys are looked up, and logs read.

@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
+from cmbs.api.operations import OPERATIONS
+from cmbs.api.operations.graphs import GRAPH_OPERATIONS
 from cmbs.client import AsyncClient, Client
-from cmbs.http.belief.graph import GRAPH_OPERATIONS
-from cmbs.http.operations import OPERATIONS
 from cmbs.tee.stores.memory import MemoryGraphStore
 from scripts.api_examples import Recorder
 from scripts.api_graph import GRAPH, play_graph
@@ -65,7 +65,7 @@ def listen(send: Send) -> tuple[list[Any], Send]:
     """A list of all answers; each is JSON, and what a read answers to HEAD fits its body."""
     told: list[Any] = []
 
-    def record(method: str, path: str, **options: Any) -> httpx.Response:
+    def record(method: str, path: str, **options: Any) -> httpx2.Response:
         answer = send(method, path, **options)
         assert answer.headers["content-type"] == "application/json"
         content = json.loads(VOLATILE.sub(r'"\1": 0', answer.text))
@@ -81,7 +81,7 @@ def listen(send: Send) -> tuple[list[Any], Send]:
     return told, record
 
 
-def check_head(send: Send, path: str, whole: httpx.Response, **options: Any) -> None:
+def check_head(send: Send, path: str, whole: httpx2.Response, **options: Any) -> None:
     bare = send("HEAD", path, **options)
     assert (bare.status_code, bare.content) == (200, b"")
     assert {**bare.headers, "date": ""} == {**whole.headers, "date": ""}

@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
 from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.stores.memory import InMemoryStore
 from cmbs.stores.sqlite import SQLiteStore
 from tests.support.in_process import client_of
@@ -43,10 +45,10 @@ AGENT = {"x-cmbs-actor": "agent:ann"}
 class Client:
     """Speaks to one server, as the actor that a request names."""
 
-    def __init__(self, send: Callable[..., httpx.Response]) -> None:
+    def __init__(self, send: Callable[..., httpx2.Response]) -> None:
         self.send = send
 
-    def put(self, text: str = KIT, media_type: str = "application/yaml", **headers: str) -> httpx.Response:
+    def put(self, text: str = KIT, media_type: str = "application/yaml", **headers: str) -> httpx2.Response:
         sent = {**OPERATOR, "content-type": media_type, **headers}
         return self.send("POST", "/v1/kits", content=text.encode(), headers=sent)
 
@@ -56,7 +58,7 @@ class Client:
         session_id: str = answer.json()["session_id"]
         return session_id
 
-    def observe(self, session_id: str, probe_id: str, response: Any, **body: Any) -> httpx.Response:
+    def observe(self, session_id: str, probe_id: str, response: Any, **body: Any) -> httpx2.Response:
         sent = {"probe_id": probe_id, "response": response, **body}
         return self.send("POST", f"/v1/sessions/{session_id}/observations", json=sent, headers=AGENT)
 
@@ -261,7 +263,7 @@ def test_keys_decide_who_puts_kits_and_who_observes_in_which_session() -> None:
     log = InMemoryStore()
     registry = KeyRegistry(log)
     server = BeliefServer(store=log)
-    with client_of(BeliefApp(server, Gate(registry))) as sender:
+    with client_of(BeliefApp(Service(server, Gate(registry)))) as sender:
         send = sender.request
 
         def bearer(**made: Any) -> dict[str, str]:

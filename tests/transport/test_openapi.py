@@ -13,17 +13,15 @@ import schemathesis
 import yaml
 from schemathesis.core.result import Ok
 
+from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
+from cmbs.api.examples import load_examples
+from cmbs.api.operation import Operation, TextFile
+from cmbs.api.operations import EVENT_OPERATIONS, OPERATIONS
+from cmbs.api.operations.webhooks import WEBHOOK_OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.errors import ErrorCode
-from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
-from cmbs.http.examples import load_examples
-from cmbs.http.exchange import TextFile
-from cmbs.http.live.routes import EVENT_OPERATIONS
 from cmbs.http.openapi import openapi_document
-from cmbs.http.operation import Operation
-from cmbs.http.operations import OPERATIONS
-from cmbs.http.webhooks import WEBHOOK_OPERATIONS
 from scripts.generate_openapi import TARGET
 from tests.support.in_process import client_of
 
@@ -78,6 +76,14 @@ def media_types(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     for status, response in content["responses"].items():
         if status != "304":
             yield status, resolve(response)["content"]["application/json"]
+
+
+def list_failures(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The errors that an answer is one of, each as a reference to its type."""
+    error = schema["properties"]["error"]
+    assert [each["$ref"] for each in error["oneOf"]] == [*error["discriminator"]["mapping"].values()]
+    failures: list[dict[str, Any]] = error["oneOf"]
+    return failures
 
 
 def values(described: dict[str, Any]) -> list[Any]:
@@ -153,7 +159,9 @@ def test_every_reference_leads_somewhere_and_every_component_is_used() -> None:
         for name in named
         if kind != "securitySchemes"
     }
-    assert references == components
+    # All errors in one, for clients who read an answer before they know which operation it was for.
+    assert components - references == {"#/components/schemas/ErrorResponse"}
+    assert references <= components
 
 
 @pytest.mark.req("ID-HTTP-05")
@@ -220,7 +228,9 @@ def test_an_operation_says_what_it_does_and_what_comes_back(subtests: pytest.Sub
             assert all(content[name] for name in ("summary", "description", "tags"))
             assert ("requestBody" in content) == (operation.method in {"POST", "PUT"})
             for name, media in media_types(operation):
-                assert media["schema"]["$ref"].startswith("#/components/schemas/"), name
+                named = [media["schema"]] if "$ref" in media["schema"] else list_failures(media["schema"])
+                assert named, name
+                assert all(each["$ref"].startswith("#/components/schemas/") for each in named), name
                 assert values(media), name
 
 
@@ -314,9 +324,17 @@ def test_an_operation_documents_the_headers_of_its_answers(subtests: pytest.Subt
             assert set().union(*headers.values()) == set()
 
 
-def test_every_code_is_in_the_schema_of_errors() -> None:
-    schema = document()["components"]["schemas"]["ErrorDetail"]["properties"]["code"]
-    assert schema["enum"] == [code.value for code in (*ErrorCode, *TransportCode)]
+@pytest.mark.req("BS-3.2-ERR-18")
+def test_a_failure_is_one_of_the_errors_that_its_status_may_mean() -> None:
+    components = document()["components"]
+    whole = components["schemas"]["ErrorResponse"]["properties"]["error"]["discriminator"]["mapping"]
+    assert list(whole) == [code.value for code in (*ErrorCode, *TransportCode)]
+    for code, reference in whole.items():
+        assert resolve({"$ref": reference})["properties"]["code"]["enum"] == [code]
+    for name, response in components["responses"].items():
+        error = response["content"]["application/json"]["schema"]["properties"]["error"]
+        assert error["discriminator"]["mapping"] == {code: whole[code] for code in name.split(".")[1:]}
+        assert [each["$ref"] for each in error["oneOf"]] == [*error["discriminator"]["mapping"].values()]
 
 
 # --- its examples -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.kernel.requests import Limits
@@ -34,12 +34,12 @@ class FileClient(SpaceClient):
 
     def send(
         self, method: str, path: str, text: str, media_type: str = "application/yaml", who: str = OPS, **headers: str
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {"x-cmbs-actor": who, "content-type": media_type, **named}
         return self._request(method, self._path(path), content=text.encode(), headers=sent)
 
-    def put(self, text: str = YAML, query: str = "", **options: str) -> httpx.Response:
+    def put(self, text: str = YAML, query: str = "", **options: str) -> httpx2.Response:
         return self.send("PUT", f"/policy{query}", text, **options)
 
     def apply(self, text: str = YAML) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class FileClient(SpaceClient):
         assert self.post(f"/policy/changes/{put['change_id']}/authorise", {}, LEAD).json()["granted"]
         return put
 
-    def read_file(self) -> httpx.Response:
+    def read_file(self) -> httpx2.Response:
         return self._request("GET", self._path("/policy"), headers={"x-cmbs-actor": OPS, "accept": "application/yaml"})
 
 
@@ -60,7 +60,7 @@ def space() -> Iterator[FileClient]:
         yield client
 
 
-def check_error(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def check_error(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     error: dict[str, Any] = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (status, code), answer.text
     return error

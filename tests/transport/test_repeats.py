@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.server import BeliefServer
@@ -24,13 +24,13 @@ KIT = Kit(
 
 
 @pytest.fixture
-def client() -> Iterator[httpx.Client]:
+def client() -> Iterator[httpx2.Client]:
     server = BeliefServer(providers=lambda: {"checkout": KitProvider(KIT)})
     with client_of(create_app(server)) as client:
         yield client  # type: ignore[misc]
 
 
-def declare(client: httpx.Client, **more: Any) -> str:
+def declare(client: httpx2.Client, **more: Any) -> str:
     answer = client.post("/v1/sessions", json={"ontology": ONTOLOGY, **more})
     assert answer.status_code == 201, answer.text
     session_id: str = answer.json()["session_id"]
@@ -38,7 +38,7 @@ def declare(client: httpx.Client, **more: Any) -> str:
 
 
 @pytest.mark.req("GATES-REPEAT-01")
-def test_a_repeat_says_so_and_shows_the_belief_of_now(client: httpx.Client) -> None:
+def test_a_repeat_says_so_and_shows_the_belief_of_now(client: httpx2.Client) -> None:
     path = f"/v1/sessions/{declare(client, hypotheses=['a', 'b', 'c'])}"
     body = {"source_id": "s", "observation_id": "1", "eliminated": ["a"]}
     first = client.post(f"{path}/eliminate", json=body)
@@ -54,7 +54,7 @@ def test_a_repeat_says_so_and_shows_the_belief_of_now(client: httpx.Client) -> N
 
 
 @pytest.mark.req("GATES-REPEAT-01")
-def test_a_repeated_declaration_and_a_repeated_refusal_say_so_too(client: httpx.Client) -> None:
+def test_a_repeated_declaration_and_a_repeated_refusal_say_so_too(client: httpx2.Client) -> None:
     key = {"Idempotency-Key": "k"}
     sent = {"ontology": ONTOLOGY, "hypotheses": ["a", "b"]}
     first = client.post("/v1/sessions", json=sent, headers=key)
@@ -70,7 +70,7 @@ def test_a_repeated_declaration_and_a_repeated_refusal_say_so_too(client: httpx.
 
 
 @pytest.mark.req("GATES-ELIM-01", "GATES-ATTR-03")
-def test_a_session_over_an_installed_kit_takes_probes_and_refuses_lists(client: httpx.Client) -> None:
+def test_a_session_over_an_installed_kit_takes_probes_and_refuses_lists(client: httpx2.Client) -> None:
     session_id = declare(client, provider="checkout", policy={"eliminations": "observations"})
     path = f"/v1/sessions/{session_id}"
     recorded = client.get(f"{path}/audit").json()["events"][0]["payload"]
@@ -90,7 +90,7 @@ def test_a_session_over_an_installed_kit_takes_probes_and_refuses_lists(client: 
 
 
 @pytest.mark.req("GATES-REFUSE-02")
-def test_an_unknown_probe_or_provider_is_answered_with_the_nearest_one(client: httpx.Client) -> None:
+def test_an_unknown_probe_or_provider_is_answered_with_the_nearest_one(client: httpx2.Client) -> None:
     path = f"/v1/sessions/{declare(client, provider='checkout')}"
     refused = client.post(f"{path}/observations", json={"probe_id": "disk-useage", "response": "normal"})
     assert (refused.status_code, refused.json()["error"]["details"]["accepted"]) == (422, "disk-usage")

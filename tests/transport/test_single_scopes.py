@@ -7,8 +7,10 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp, listing
-from cmbs.identity import Gate, KeyRegistry, Role, Scope
-from cmbs.identity.kernel.scopes import grant
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.kernel.scopes import Role, Scope, grant
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores.memory import InMemoryStore
 from tests.support.error_model import check_error
@@ -47,7 +49,7 @@ class Served:
 def served() -> Iterator[Served]:
     log = InMemoryStore()
     registry = KeyRegistry(log)
-    app = BeliefApp(BeliefServer(store=log), Gate(registry))
+    app = BeliefApp(Service(BeliefServer(store=log), Gate(registry)))
     with client_of(app) as client:
         yield Served(client, registry)
     app.close()

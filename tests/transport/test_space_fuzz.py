@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from cmbs.api.examples import load_examples
+from cmbs.api.operations import OPERATIONS
 from cmbs.http.app import BeliefApp
-from cmbs.http.examples import load_examples
-from cmbs.http.operations import OPERATIONS
 from cmbs.stores.memory import InMemoryStore
 from tests.support.effort import EFFORT
 from tests.support.error_model import check_error

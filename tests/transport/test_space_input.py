@@ -1,6 +1,6 @@
 """Malformed, oversized and unsafe requests are refused before anything is recorded in a space."""
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.stores.memory import InMemoryStore
@@ -50,7 +50,7 @@ def test_args_that_are_not_i_json_are_refused(
     for case, args in BAD_ARGS.items():
         with subtests.test(case=case):
             before = log.head("space:s")
-            body = httpx.Request("POST", "http://x", json=space.proposal(call("safe", {"HERE": 1}))).content
+            body = httpx2.Request("POST", "http://x", json=space.proposal(call("safe", {"HERE": 1}))).content
             for path in ("/proposals", "/explain"):
                 answer = space.post_raw(path, body.replace(b'{"HERE":1}', args), PLANNER)
                 assert answer.status_code in (400, 413), answer.text

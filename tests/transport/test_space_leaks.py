@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry, Scope
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.kernel.scopes import Scope
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.stores.memory import InMemoryStore
 from tests.support.error_model import check_error
@@ -130,16 +133,16 @@ def test_a_key_that_is_escaped_as_json_does_not_get_into_the_ledger(escaped: str
     log = InMemoryStore()
     registry = KeyRegistry(log)
     key = registry.create(ActorKind.OPERATOR, "ops", scopes=list(Scope)).text
-    app = BeliefApp(BeliefServer(store=log), Gate(registry))
+    app = BeliefApp(Service(BeliefServer(store=log), Gate(registry)))
     with client_of(app) as client:
         headers = {**JSON, "authorization": f"Bearer {key}"}
 
-        def create(space_id: str, value: str) -> httpx.Response:
+        def create(space_id: str, value: str) -> httpx2.Response:
             body = f'{{"space_id":"{space_id}","policy":{{"policy.value.x":"{value}"}}}}'
             return client.request("POST", "/v1/spaces", headers=headers, content=body.encode())
 
         assert check_error(create("s", escape(key)), 400, "INVALID_REQUEST")["where"] == "the body"
         assert create("t", escape("cmbs_ and no key")).status_code == 201
         asked = client.get(f"/v1/spaces/t/state?prefix={key.replace('_', '%5F')}", headers=headers)
-        assert check_error(asked, 400, "INVALID_REQUEST")["where"] == "the query"
+        assert check_error(asked, 400, "INVALID_REQUEST")["where"] == "`prefix`"
     app.close()

@@ -20,7 +20,7 @@ from cmbs.substrate.kernel.events import Propose
 from cmbs.substrate.kernel.insight.advice import advise_on_answer, advise_on_record
 from cmbs.substrate.kernel.model import Proposal
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import ProposalStatus
+from cmbs.substrate.kernel.words import ProposalStatus
 from cmbs.substrate.tools.python import PythonTools
 from cmbs.testing import ManualClock
 from tests.support.cli import invoke
@@ -144,7 +144,7 @@ def test_errors_of_a_space_say_what_to_do(space: SpaceClient) -> None:
 def test_a_repeat_shows_the_belief_of_then_and_of_now() -> None:
     app = app_over(InMemoryStore())
     with space_client(app) as space:
-        belief = app.belief_server
+        belief = app.service.belief_server
         session_id = belief.declare_session(OntologyBundle("shop", "1", "graph", "1"), ["a", "b", "c"]).session_id
         space.create({"constraint.gate": gate(session_id, on_fail="defer")})
         space.equip("restart")
@@ -182,7 +182,7 @@ def test_the_same_refusal_over_every_way(tmp_path: Path) -> None:
         space.equip("restart")
         body = space.proposal(call("restart", {"service": "db"}))
         [over_http] = refusals(space.post("/proposals", body, PLANNER).json())
-        server = app.spaces.server
+        server = app.service.spaces.server
         record = server.current("s").proposals["p1"]
         assert record.status is ProposalStatus.DENIED
         built = msgspec.json.decode(json.dumps(body | {"proposal_id": "p2"}), type=Proposal)

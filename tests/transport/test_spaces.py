@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.ledger import StoredEntry
@@ -101,7 +101,7 @@ def test_an_operator_settles_what_is_in_doubt(space: SpaceClient, log: InMemoryS
     assert (early["step"]["granted"], early["step"]["reason_code"]) == (False, "NOT_AUTHORISED")
     app = app_over(log, ManualClock("2027-01-01T00:00:00.000000Z"), number=1)
     with space_client(app) as again:
-        app.spaces.server.keep()
+        app.service.spaces.server.keep()
         assert again.get(f"/executions/{execution_id}").json()["status"] == "in_doubt"
         report = {"status": "failed", "error": "it never arrived"}
         settled = again.post(f"/executions/{execution_id}/outcome", report).json()
@@ -170,7 +170,7 @@ def test_spaces_are_listed(space: SpaceClient) -> None:
         space.space_id = space_id
         space.create()
 
-    def get(_: str, **options: Any) -> httpx.Response:
+    def get(_: str, **options: Any) -> httpx2.Response:
         return space._request("GET", "/v1/spaces", **options)
 
     assert [each["space_id"] for each in pages(get, "", "spaces", 2)] == ["a", "b", "s"]

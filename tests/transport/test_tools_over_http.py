@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.support import mcp_tools
@@ -31,7 +31,7 @@ class Ops:
         self._client = open_client(url)
         self.session_id = ""
 
-    def sent(self, path: str, content: Any, actor: str = OPERATOR) -> httpx.Response:
+    def sent(self, path: str, content: Any, actor: str = OPERATOR) -> httpx2.Response:
         return self._client.post(path, json=content, headers={"X-Cmbs-Actor": actor})
 
     def post(self, path: str, content: Any, actor: str = OPERATOR) -> Any:

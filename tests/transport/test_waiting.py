@@ -6,12 +6,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.http import BeliefApp
+from cmbs.http.service import Service
 from cmbs.stores import SQLiteStore
 from cmbs.stores.memory import InMemoryStore
 from tests.support.error_model import check_error
@@ -23,15 +24,15 @@ from tests.support.transports import DECLARATION
 # Longer than any test takes: what ends, ended because of something.
 LONG = "3600"
 ACTOR = {"x-cmbs-actor": OPS}
-Story = Callable[[httpx.AsyncClient], Awaitable[None]]
+Story = Callable[[httpx2.AsyncClient], Awaitable[None]]
 
 
-def client_of(app: BeliefApp) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=TIMEOUT_SECONDS)
+def client_of(app: BeliefApp) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost", timeout=TIMEOUT_SECONDS)
 
 
 def tell(story: Story, app: BeliefApp | None = None) -> None:
-    served = app or BeliefApp(BeliefServer(), max_wait_seconds=3600)
+    served = app or BeliefApp(Service(BeliefServer(), max_wait_seconds=3600))
 
     async def run() -> None:
         async with client_of(served) as client:
@@ -41,13 +42,13 @@ def tell(story: Story, app: BeliefApp | None = None) -> None:
     served.close()
 
 
-async def open_session(client: httpx.AsyncClient) -> str:
+async def open_session(client: httpx2.AsyncClient) -> str:
     return f"/v1/sessions/{(await client.post('/v1/sessions', json=DECLARATION)).json()['session_id']}"
 
 
 async def waiting(app: BeliefApp, count: int = 1) -> None:
     """Until so many requests wait."""
-    while app.waiting._count < count:  # noqa: ASYNC110 - a request begins to wait in the midst of an exchange
+    while app.service.waiting._count < count:  # noqa: ASYNC110 - a request begins to wait in the midst of an exchange
         await asyncio.sleep(0)
 
 
@@ -57,9 +58,9 @@ async def waiting(app: BeliefApp, count: int = 1) -> None:
 @pytest.mark.req("HTTP-EXT-24")
 @pytest.mark.parametrize("after", [{}, {"after": "0"}])
 def test_a_read_that_waits_is_answered_by_the_next_event(after: dict[str, str]) -> None:
-    app = BeliefApp(BeliefServer(), max_wait_seconds=3600)
+    app = BeliefApp(Service(BeliefServer(), max_wait_seconds=3600))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         reading = asyncio.create_task(client.get(path, params={"wait": LONG, **after}))
         await waiting(app)
@@ -72,7 +73,7 @@ def test_a_read_that_waits_is_answered_by_the_next_event(after: dict[str, str]) 
 
 @pytest.mark.req("HTTP-EXT-24")
 def test_news_that_are_there_already_are_not_waited_for() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         first = (await client.get(f"{path}/audit")).json()["events"][0]["event_id"]
         await client.post(f"{path}/conclusions", json={"conclusion_id": "a"})
@@ -86,9 +87,9 @@ def test_news_that_are_there_already_are_not_waited_for() -> None:
 @pytest.mark.req("HTTP-EXT-24")
 def test_what_another_process_writes_is_seen(tmp_path: Path) -> None:
     mine, theirs = [BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db")) for _ in range(2)]
-    app, other = BeliefApp(mine, max_wait_seconds=3600), create_app(theirs)
+    app, other = BeliefApp(Service(mine, max_wait_seconds=3600)), create_app(theirs)
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         reading = asyncio.create_task(client.get(path, params={"wait": LONG}))
         await waiting(app)
@@ -102,9 +103,9 @@ def test_what_another_process_writes_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.req("HTTP-EXT-24")
 def test_a_wait_ends_with_its_time_and_the_server_sets_the_longest() -> None:
-    app = BeliefApp(BeliefServer(), max_wait_seconds=0)
+    app = BeliefApp(Service(BeliefServer(), max_wait_seconds=0))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         assert (await client.get(path, params={"wait": LONG})).json()["n_survivors"] == 4
 
@@ -113,7 +114,7 @@ def test_a_wait_ends_with_its_time_and_the_server_sets_the_longest() -> None:
 
 @pytest.mark.req("HTTP-EXT-24")
 def test_what_cannot_be_waited_for_is_said() -> None:
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         for query in ({"wait": "soon"}, {"wait": "3601"}, {"wait": "1", "at": "0"}, {"after": "0"}, {"wait": "-1"}):
             check_error(await client.get(path, params=query), 400, "INVALID_REQUEST")
@@ -126,7 +127,7 @@ def test_what_cannot_be_waited_for_is_said() -> None:
 # --- proposals --------------------------------------------------------------------------------------------------------
 
 
-async def propose(client: httpx.AsyncClient, tool_id: str = "risky") -> dict[str, Any]:
+async def propose(client: httpx2.AsyncClient, tool_id: str = "risky") -> dict[str, Any]:
     await client.post("/v1/spaces", json={"space_id": "s", "policy": POLICY}, headers=ACTOR)
     tool = {"tool_id": tool_id, "kind": "caller", "args_schema": {"type": "object"}}
     await client.post("/v1/spaces/s/tools", json=tool, headers=ACTOR)
@@ -147,9 +148,9 @@ async def propose(client: httpx.AsyncClient, tool_id: str = "risky") -> dict[str
 
 @pytest.mark.req("HTTP-EXT-24")
 def test_a_proposal_is_waited_for_until_it_is_settled() -> None:
-    app = BeliefApp(BeliefServer(), max_wait_seconds=3600)
+    app = BeliefApp(Service(BeliefServer(), max_wait_seconds=3600))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         proposed = await propose(client)
         assert proposed["status"] == "asked"
         reading = asyncio.create_task(client.get("/v1/spaces/s/proposals/p", params={"wait": LONG}, headers=ACTOR))
@@ -174,9 +175,9 @@ def test_a_proposal_is_waited_for_until_it_is_settled() -> None:
 
 @pytest.mark.req("HTTP-EXT-25")
 def test_a_caller_that_goes_away_no_longer_waits() -> None:
-    app = BeliefApp(BeliefServer(), max_wait_seconds=3600)
+    app = BeliefApp(Service(BeliefServer(), max_wait_seconds=3600))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         left = asyncio.Event()
         coming = iter([{"type": "http.request", "body": b"", "more_body": False}])
@@ -194,16 +195,16 @@ def test_a_caller_that_goes_away_no_longer_waits() -> None:
         await waiting(app)
         left.set()
         await asked
-        assert app.waiting._count == 0
+        assert app.service.waiting._count == 0
 
     tell(story, app)
 
 
 @pytest.mark.req("HTTP-EXT-25")
 def test_those_who_wait_are_bounded_and_leave_room_for_others() -> None:
-    app = BeliefApp(BeliefServer(), max_requests=4, max_wait_seconds=3600)
+    app = BeliefApp(Service(BeliefServer(), max_wait_seconds=3600, max_waiters=2), 4)
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         reading = [asyncio.create_task(client.get(path, params={"wait": LONG})) for _ in range(2)]
         await waiting(app, 2)
@@ -217,15 +218,15 @@ def test_those_who_wait_are_bounded_and_leave_room_for_others() -> None:
 
 @pytest.mark.req("HTTP-EXT-25")
 def test_many_wait_without_a_thread_each() -> None:
-    app = BeliefApp(BeliefServer(store=InMemoryStore()), max_wait_seconds=3600)
+    app = BeliefApp(Service(BeliefServer(store=InMemoryStore()), max_wait_seconds=3600))
 
-    async def story(client: httpx.AsyncClient) -> None:
+    async def story(client: httpx2.AsyncClient) -> None:
         path = await open_session(client)
         reading = [asyncio.create_task(client.get(path, params={"wait": LONG})) for _ in range(300)]
         await waiting(app, 300)
         await client.post(f"{path}/conclusions", json={"conclusion_id": "a"})
         assert {(await each).status_code for each in reading} == {200}
-        assert app.waiting._waiters == {}
+        assert app.service.waiting._waiters == {}
 
     tell(story, app)
 
@@ -233,7 +234,7 @@ def test_many_wait_without_a_thread_each() -> None:
 @pytest.mark.slow
 @pytest.mark.req("HTTP-EXT-25")
 def test_a_server_that_stops_answers_those_who_wait(tmp_path: Path) -> None:
-    answers: list[httpx.Response] = []
+    answers: list[httpx2.Response] = []
     # Of two requests at a time, one may wait.
     with serving(tmp_path, "--stop-seconds", "3600", "--max-requests", "2") as server, server.client() as client:
         opened = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]

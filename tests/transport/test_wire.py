@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 
-import httpx
+import httpx2
 import pytest
 
 from tests.support.error_model import check_error
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def client(server: ServerProcess) -> Iterator[httpx.Client]:
+def client(server: ServerProcess) -> Iterator[httpx2.Client]:
     with server.client() as client:
         yield client
 
@@ -78,7 +78,7 @@ def test_a_body_that_is_too_large_is_refused_however_much_of_it_comes(
             assert check_error(answer, 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
 
 
-def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx.Client) -> None:
+def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx2.Client) -> None:
     pieces = iter([DECLARATION[:10], DECLARATION[10:11], DECLARATION[11:]])
     answer = client.post("/v1/sessions", content=pieces, headers={"content-type": "application/json"})
     assert answer.status_code == 201
@@ -97,7 +97,7 @@ def test_a_body_whose_chunks_are_broken_is_refused(subtests: pytest.Subtests, se
 
 @pytest.mark.parametrize("rudely", [False, True], ids=["politely", "rudely"])
 def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
-    server: ServerProcess, client: httpx.Client, rudely: bool
+    server: ServerProcess, client: httpx2.Client, rudely: bool
 ) -> None:
     opened = exchanged(server.port, declaring(LAST)).json()["session_id"]
     line = f"POST /v1/sessions/{opened}/conclusions HTTP/1.1\r\n".encode()
@@ -236,7 +236,7 @@ def test_a_request_to_upgrade_gets_an_ordinary_answer(subtests: pytest.Subtests,
 
 
 @pytest.mark.slow
-def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> None:
+def test_a_large_universe_goes_over_the_wire_and_back(client: httpx2.Client) -> None:
     ids = [f"hypothesis-{number:06}" for number in range(70_000)]
     opened = client.post("/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": ids}).json()
     assert opened["snapshot"]["survivors"] == ids

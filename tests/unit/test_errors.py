@@ -68,7 +68,7 @@ EXAMPLES: list[tuple[BeliefServerError, str, dict[str, object]]] = [
     (EventNotFound("7"), "no event `7` in this session", {"event": "7"}),
     (SpaceNotFound("s"), "no space `s`", {"space_id": "s"}),
     (RecordNotFound("tool", "t"), "no tool `t` in this space", {"what": "tool", "id": "t"}),
-    (Conflict("taken", {"key": "k"}), "taken", {"key": "k"}),
+    (Conflict("taken", {"obligation_id": "o"}), "taken", {"obligation_id": "o"}),
     (HeadMismatch("e1", "e2"), "the audit head is `e2`, not `e1`", {"expected": "e1", "actual": "e2"}),
     (StoreUnavailable("gone"), "gone", {}),
     (StoreDisagrees("they differ"), "they differ", {}),

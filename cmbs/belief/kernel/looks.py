@@ -155,3 +155,9 @@ def refuse_second_look(looks: Looks, message: Eliminate, probe: Probe) -> None:
 
 def _show_kit(named: tuple[str, str] | None) -> dict[str, str] | None:
     return None if named is None else {"id": named[0], "content_hash": named[1]}
+
+
+DEFAULT_PROBES = 10
+
+
+MAX_PROBES = 200

@@ -8,65 +8,15 @@ from urllib.parse import quote
 
 import msgspec
 
+from cmbs.api.operation import TextFile
 from cmbs.belief.kernel.kit_stream import KitRecord, MediaType
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import ErrorCode
-from cmbs.http.belief import observation_schemas as schemas
-from cmbs.http.exchange import Request, Response, TextFile, cursor_of, from_cursor, prefers, whole_number
-from cmbs.http.operation import CURSOR, LIMIT, Operation, Parameter
+from cmbs.http.exchange import Request, Response, cursor_of, prefers
 from cmbs.http.spaces.reading import require_operator
-from cmbs.identity import Reach, Scope
 
 _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 _VARY = ("vary", "accept")
-_VERSION = Parameter(
-    "version", "The hash of a content, or a version; by default the content that was put last.", {"type": "string"}, "1"
-)
-_ERRORS = (ErrorCode.STORE_UNAVAILABLE, ErrorCode.LEDGER_CORRUPT)
-
-KIT_OPERATIONS = (
-    Operation(
-        "POST",
-        "/v1/kits",
-        "put_kit",
-        "Put a kit on record",
-        "PUT_KIT. The document as it was written, named by its hash; the same document again changes nothing. What is"
-        " wrong with it is told with lines and columns. For operators.",
-        schemas.PutKitResponse,
-        TextFile,
-        _CREATED,
-        errors=(*_ERRORS, ErrorCode.LIMIT_EXCEEDED),
-        scope=Scope.SPACES_OPERATE,
-        reach=Reach.ALL,
-        recorded=False,
-        file_schema="KitFile",
-    ),
-    Operation(
-        "GET",
-        "/v1/kits",
-        "list_kits",
-        "List kits",
-        "By id, each in the content that was put last.",
-        schemas.KitsPage,
-        query=(CURSOR, LIMIT),
-        errors=(*_ERRORS, ErrorCode.LIMIT_EXCEEDED),
-        reach=Reach.ANY,
-    ),
-    Operation(
-        "GET",
-        "/v1/kits/{kit_id}",
-        "get_kit",
-        "A kit, and the document that it was written as",
-        "One content and the list of all; the document alone, as it was written, where `Accept` asks for"
-        " `application/yaml`.",
-        schemas.KitResponse,
-        query=(_VERSION,),
-        errors=(*_ERRORS, ErrorCode.RECORD_NOT_FOUND, ErrorCode.LIMIT_EXCEEDED),
-        reach=Reach.ANY,
-        file=True,
-    ),
-)
 
 
 class KitRoutes:
@@ -78,7 +28,6 @@ class KitRoutes:
 
     async def put_kit(self, request: Request) -> Response:
         """Put a kit on record."""
-        request.query()
         require_operator(request.actor)
         file: TextFile = request.message
         put = await asyncio.to_thread(self._kits.put, file.text, MediaType(file.media_type), request.actor)
@@ -91,9 +40,9 @@ class KitRoutes:
 
     async def list_kits(self, request: Request) -> Response:
         """A page of kits."""
-        query = request.query("cursor", "limit")
-        limit = self._requests.page_size(whole_number("limit", query["limit"]) if "limit" in query else None)
-        after = from_cursor(query["cursor"], 1)[0] if "cursor" in query else None
+        query = request.query
+        limit = self._requests.page_size(query.get("limit"))
+        after = request.after
 
         def read() -> Response:
             shelves = self._kits.list_kits(after, limit + 1)
@@ -105,7 +54,7 @@ class KitRoutes:
 
     async def get_kit(self, request: Request) -> Response:
         """A kit, as JSON or as it was written."""
-        query = request.query("version")
+        query = request.query
         kit_id = self._requests.text("kit_id", request.params["kit_id"])
 
         def read() -> Response:

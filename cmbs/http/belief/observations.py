@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UnsetType
 
+from cmbs.api.observations import ObserveRequest
 from cmbs.belief.kernel.events import Eliminate, Message
 from cmbs.belief.kernel.kind import Answer
-from cmbs.belief.next_probes import DEFAULT_LIMIT
+from cmbs.belief.kernel.looks import DEFAULT_PROBES
 from cmbs.belief.observations import OBSERVER, describe_observation
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import Conflict
-from cmbs.http.belief import observation_schemas
-from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, read_moment, whole_number
+from cmbs.http.exchange import Request, Response, cursor_of, read_moment, value_of, whole_number
 
 _ENCODE = msgspec.json.Encoder().encode
 # Longer responses are windows of many samples, which take a while to read.
@@ -29,7 +29,7 @@ class Write(Protocol):
     async def __call__(
         self,
         request: Request,
-        build: Callable[[], Message],
+        message: Message,
         describe: Callable[[Answer], Awaitable[dict[str, Any]]] | None = None,
     ) -> Response:
         """Carry it out."""
@@ -45,25 +45,32 @@ class ObservationRoutes:
 
     async def observe(self, request: Request) -> Response:
         """A probe and what was seen."""
-        body: observation_schemas.ObserveRequest = request.message
-        source_id = body.source_id
-        if isinstance(source_id, UnsetType):
-            source_id = OBSERVER if request.authenticated is None else request.actor.id
-        return await self._observe(
-            request,
-            source_id=source_id,
-            observation_id=None if isinstance(body.observation_id, UnsetType) else body.observation_id,
-            justification=request.document.get("justification"),
-            seen_at=None if isinstance(body.seen_at, UnsetType) else body.seen_at,
+        body: ObserveRequest = request.message
+        session_id, observations = request.params["session_id"], self._server.observations
+        build = partial(
+            observations.message,
+            session_id,
+            body.probe_id,
+            body.response,
+            source_id=value_of(body.source_id) or (OBSERVER if request.authenticated is None else request.actor.id),
+            observation_id=value_of(body.observation_id),
+            justification=value_of(body.justification),
+            seen_at=value_of(body.seen_at),
         )
+        is_quick = request.size <= _MAX_BODY_BYTES_READ_ON_LOOP and observations.is_ready(session_id)
+        message = build() if is_quick else await asyncio.to_thread(build)
+        try:
+            return await self._write(request, message, self._describe)
+        except Conflict as exc:
+            raise await asyncio.to_thread(observations.explain, session_id, exc) from exc
 
     async def list_probes(self, request: Request) -> Response:
         """A page of what is worth asking."""
-        query = request.query("cursor", "limit", "at")
-        limit = whole_number("limit", query["limit"]) if "limit" in query else DEFAULT_LIMIT
+        query = request.query
+        limit = query.get("limit", DEFAULT_PROBES)
         at, first = read_moment(query.get("at")), 0
-        if "cursor" in query:
-            parts = from_cursor(query["cursor"], 2)
+        parts = request.after_of(2)
+        if parts is not None:
             at, first = whole_number("cursor", parts[0]), whole_number("cursor", parts[1])
 
         def read() -> Response:
@@ -72,19 +79,6 @@ class ObservationRoutes:
             return Response(200, _ENCODE({**page.to_dict(), "next_cursor": more}))
 
         return await asyncio.to_thread(read)
-
-    async def _observe(self, request: Request, **said: Any) -> Response:
-        session_id, body, observations = request.params["session_id"], request.message, self._server.observations
-
-        def build() -> Eliminate:
-            return observations.message(session_id, body.probe_id, request.document["response"], **said)
-
-        is_quick = len(request.body) <= _MAX_BODY_BYTES_READ_ON_LOOP and observations.is_ready(session_id)
-        message = build() if is_quick else await asyncio.to_thread(build)
-        try:
-            return await self._write(request, lambda: message, self._describe)
-        except Conflict as exc:
-            raise await asyncio.to_thread(observations.explain, session_id, exc) from exc
 
     async def _describe(self, answer: Answer) -> dict[str, Any]:
         message = answer.message

@@ -1,4 +1,4 @@
-"""What each route does: decode, hand to the server, encode. No rule of belief is here."""
+"""What each operation on sessions does: hand to the server, and show what came of it. No rule of belief is here."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmbs.api import sessions as schemas
+from cmbs.api.histories import ForkSessionRequest, ForkSessionResponse
+from cmbs.api.operations.proofs import SESSION_PROOFS, ProofKind
 from cmbs.audit.proofs import AnchorSource
-from cmbs.belief.kernel.agreement import StoreReport
 from cmbs.belief.kernel.comparisons import ChangeKind
 from cmbs.belief.kernel.contradictions import describe_contradiction
 from cmbs.belief.kernel.events import Message
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.outcomes import outcome_of
 from cmbs.belief.kernel.queries import describe_session
-from cmbs.belief.kernel.requests import Command
+from cmbs.belief.kernel.requests import Command, RequestValidator
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
-from cmbs.http.belief import history_schemas, schemas
 from cmbs.http.belief.analysis import Analyst
-from cmbs.http.belief.answers import describe_answer
+from cmbs.http.belief.answers import describe_answer, show_snapshot, show_store
 from cmbs.http.belief.listing import read_session_request
 from cmbs.http.belief.observations import ObservationRoutes
 from cmbs.http.exchange import (
@@ -33,17 +34,17 @@ from cmbs.http.exchange import (
     Response,
     cursor_of,
     encode_entry,
-    from_cursor,
     not_modified,
     read_moment,
+    value_of,
     whole_number,
 )
 from cmbs.http.headers import REPLAYED, say_head
 from cmbs.http.listing import take_reached
-from cmbs.http.proofs import SESSION_PROOFS, ProofKind, prove_session
+from cmbs.http.proofs import prove_session
 from cmbs.http.waiting import Waiting, read_seconds
 from cmbs.http.work_queue import WorkQueue
-from cmbs.identity import Scope
+from cmbs.identity.kernel.scopes import Scope
 from cmbs.messages import KitChoice, OntologyBundle
 
 T = TypeVar("T")
@@ -56,12 +57,30 @@ _SURVIVORS = "snapshot.survivors"
 # Larger bodies are validated, and longer lists encoded, in a thread, so that they do not hold up the event loop.
 _MAX_BODY_BYTES_VALIDATED_ON_LOOP = 65_536
 _MAX_SURVIVORS_ENCODED_ON_LOOP = 65_536
-# Of tombstones that others put into a session, in a view of it.
-_MAX_FOREIGN = 100
+
+# The messages that requests about a session become, by the name of the operation.
+_MESSAGE_OF: dict[str, Callable[[RequestValidator, Request], Message]] = {
+    "eliminate": lambda build, request: build.eliminate(
+        request.message.source_id,
+        request.message.observation_id,
+        request.message.eliminated,
+        value_of(request.message.justification),
+    ),
+    "enter_obligation": lambda build, request: build.enter_obligation(
+        request.message.obligation_id, request.message.min_total_eliminations
+    ),
+    "request_exit": lambda build, request: build.request_exit(
+        request.params["obligation_id"], value_of(request.message.context)
+    ),
+    "declare_conclusion": lambda build, request: build.declare_conclusion(
+        request.message.conclusion_id, value_of(request.message.context)
+    ),
+    "request_termination": lambda build, request: build.request_termination(value_of(request.message.context)),
+}
 
 
 class Routes:
-    """The handlers, one method for each operation of the API."""
+    """The handlers, one method for each operation of the API; those of `_MESSAGE_OF` share one."""
 
     def __init__(
         self,
@@ -77,7 +96,9 @@ class Routes:
         self._check_ready = check_ready
         self._requests = server.requests
         self._analyst = Analyst(server, queue)
-        self.observations = ObservationRoutes(server, self._write)
+        self.observations = ObservationRoutes(server, self.write)
+        for operation_id in _MESSAGE_OF:
+            setattr(self, operation_id, self._record)
         for proof in SESSION_PROOFS:
             setattr(self, proof.of_session().operation_id, partial(self._prove, proof))
 
@@ -90,94 +111,60 @@ class Routes:
         def declare() -> Command:
             policy = {} if isinstance(body.policy, UnsetType) else msgspec.structs.asdict(body.policy)
             chosen = {name: value for name, value in policy.items() if value is not UNSET}
+            ontology = value_of(body.ontology)
             return self._server.declaration(
-                None
-                if isinstance(body.ontology, UnsetType)
-                else OntologyBundle(**msgspec.structs.asdict(body.ontology)),
-                None if isinstance(body.hypotheses, UnsetType) else body.hypotheses,
-                request.document.get("metadata"),
+                None if ontology is None else OntologyBundle(**msgspec.structs.asdict(ontology)),
+                value_of(body.hypotheses),
+                value_of(body.metadata),
                 policy=self._server.default_policy(**chosen),
-                hypothesis_attributes=request.document.get("hypothesis_attributes"),
-                provider=None if isinstance(body.provider, UnsetType) else body.provider,
+                hypothesis_attributes=value_of(body.hypothesis_attributes),
+                provider=value_of(body.provider),
                 kit=_read_kit(body.kit),
-                symptoms=None if isinstance(body.symptoms, UnsetType) else body.symptoms,
-                title=None if isinstance(body.title, UnsetType) else body.title,
-                labels=None if isinstance(body.labels, UnsetType) else body.labels,
+                symptoms=value_of(body.symptoms),
+                title=value_of(body.title),
+                labels=value_of(body.labels),
                 idempotency_key=request.idempotency_key,
                 actor=request.authenticated,
             )
 
-        request.query()
         # A declaration without hypotheses asks the store what there is to declare.
         # One that names a provider or a kit may have to load it.
         loads = not (isinstance(body.provider, UnsetType) and isinstance(body.kit, UnsetType))
-        asks_elsewhere = self._server.waits_in_caller or loads
-        is_slow = len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP or asks_elsewhere
+        is_large = request.size > _MAX_BODY_BYTES_VALIDATED_ON_LOOP
+        is_slow = is_large or loads or self._server.waits_in_caller
         command = await asyncio.to_thread(declare) if is_slow else declare()
         response = await self._perform(request, command, _CREATED)
         # Relative to the path of the request, so that it is right wherever the application is mounted.
         response.headers.append(("location", f"sessions/{quote(command.session_id, safe='')}"))
         return response
 
-    async def eliminate(self, request: Request) -> Response:
-        """ELIMINATE."""
-        body: schemas.EliminateRequest = request.message
-        justification = request.document.get("justification")
-        return await self._write(
-            request,
-            lambda: self._requests.eliminate(body.source_id, body.observation_id, body.eliminated, justification),
-        )
-
-    async def enter_obligation(self, request: Request) -> Response:
-        """ENTER_OBLIGATION."""
-        body: schemas.EnterObligationRequest = request.message
-        return await self._write(
-            request, lambda: self._requests.enter_obligation(body.obligation_id, body.min_total_eliminations)
-        )
-
-    async def request_exit(self, request: Request) -> Response:
-        """REQUEST_EXIT."""
-        context = request.document.get("context")
-        return await self._write(request, lambda: self._requests.request_exit(request.params["obligation_id"], context))
-
-    async def declare_conclusion(self, request: Request) -> Response:
-        """DECLARE_CONCLUSION."""
-        body: schemas.DeclareConclusionRequest = request.message
-        context = request.document.get("context")
-        return await self._write(request, lambda: self._requests.declare_conclusion(body.conclusion_id, context))
-
-    async def request_termination(self, request: Request) -> Response:
-        """REQUEST_TERMINATION."""
-        context = request.document.get("context")
-        return await self._write(request, lambda: self._requests.request_termination(context))
-
     async def fork_session(self, request: Request) -> Response:
         """A fork. It reads and decides a whole prefix, so it never runs on the event loop."""
-        body: history_schemas.ForkSessionRequest = request.message
-        request.query()
-        at = None if isinstance(body.at, UnsetType) else body.at
+        body: ForkSessionRequest = request.message
         forked = await asyncio.to_thread(
             self._server.fork_session,
             request.params["session_id"],
-            at,
-            without=() if isinstance(body.without, UnsetType) else body.without,
+            value_of(body.at),
+            without=value_of(body.without) or (),
             if_match=request.if_match,
             idempotency_key=request.idempotency_key,
             actor=request.authenticated,
         )
-        whole = request.wants(_SURVIVORS)
-        content = {
-            **forked._asdict(),
-            "snapshot": await asyncio.to_thread(forked.snapshot.to_dict, with_survivors=whole),
-        }
+        origin = forked.origin
+        left_out = list(origin.left_out) or None
+        shown = schemas.SessionOrigin(origin.session_id, origin.seq, origin.event_hash, left_out)
+        belief = await asyncio.to_thread(show_snapshot, forked.snapshot, whole=request.wants(_SURVIVORS))
         headers = [("location", f"../{quote(forked.session_id, safe='')}"), *_say_minimal(request)]
-        return Response(_CREATED, _ENCODE(content), headers)
+        return Response(_CREATED, _ENCODE(ForkSessionResponse(forked.session_id, shown, belief)), headers)
 
-    async def _write(
-        self, request: Request, build: Callable[[], Message], describe: DescribeAnswer | None = None
-    ) -> Response:
-        """Carry out the message that `build` validates; a large one is validated in a thread."""
-        request.query()
+    async def _record(self, request: Request) -> Response:
+        """A message to a session, by the table of messages."""
+        build = partial(_MESSAGE_OF[request.operation.operation_id], self._requests, request)
+        is_large = request.size > _MAX_BODY_BYTES_VALIDATED_ON_LOOP
+        return await self.write(request, await asyncio.to_thread(build) if is_large else build())
+
+    async def write(self, request: Request, message: Message, describe: DescribeAnswer | None = None) -> Response:
+        """Carry out a message to the session of a request; `describe` adds to the answer."""
         for name, in_path in request.params.items():
             in_body = getattr(request.message, name, UNSET)
             if in_body is not UNSET and in_body != in_path:
@@ -185,7 +172,6 @@ class Routes:
                     f"`{name}` is `{in_body}` in the body and `{in_path}` in the path",
                     {"body": in_body, "path": in_path},
                 )
-        message = await asyncio.to_thread(build) if len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP else build()
         command = self._requests.command(
             request.params["session_id"], message, request.idempotency_key, request.if_match, request.authenticated
         )
@@ -200,8 +186,9 @@ class Routes:
         more = {} if describe is None else await describe(answer)
 
         def encode() -> bytes:
-            belief = {"snapshot": outcome.snapshot.to_dict(with_survivors=whole)}
-            return _ENCODE({**outcome._asdict(), **belief, **more, **describe_answer(answer, command.note)})
+            fields = {**outcome._asdict(), **more, **describe_answer(answer, command.note)}
+            fields["snapshot"] = show_snapshot(outcome.snapshot, whole=whole)
+            return _ENCODE(request.operation.response(**fields))
 
         is_large = whole and outcome.snapshot.n_survivors > _MAX_SURVIVORS_ENCODED_ON_LOOP
         body = await asyncio.to_thread(encode) if is_large else encode()
@@ -213,7 +200,7 @@ class Routes:
 
     async def query_belief(self, request: Request) -> Response:
         """QUERY_BELIEF."""
-        query = request.query("at", "wait", "after")
+        query = request.query
         at, session_id = read_moment(query.get("at")), request.params["session_id"]
         if "wait" in query:
             await self._wait(request, query)
@@ -228,10 +215,9 @@ class Routes:
             head = belief.audit_head_event_id or ""
             if request.has_seen(head):
                 return not_modified(f'"{head}"', "prefer")
-            content = belief.to_dict(with_survivors=request.wants("survivors"))
             report = self._server.store_report(session_id)
-            if report is not None:
-                content["store"] = _describe_store(report)
+            store = None if report is None else show_store(report)
+            content = show_snapshot(belief, whole=request.wants("survivors"), store=store)
             headers = [("etag", f'"{head}"'), ("vary", "prefer"), *_say_minimal(request)]
             if at is None:
                 headers.append(say_head(self._server.seq_of(session_id, head), head))
@@ -239,7 +225,7 @@ class Routes:
 
         return await self._read(read)
 
-    async def _wait(self, request: Request, query: dict[str, str]) -> None:
+    async def _wait(self, request: Request, query: dict[str, Any]) -> None:
         """Wait until the session has events after a given one, or after the last."""
         if "at" in query:
             raise InvalidRequest(
@@ -261,11 +247,11 @@ class Routes:
 
     async def audit_trace(self, request: Request) -> Response:
         """AUDIT_TRACE: the stored bytes as they are, each with its hash."""
-        query = request.query("since_event_id", "cursor", "limit")
-        limit = self._limit(query)
+        query = request.query
+        limit = self._limit(request)
         if "since_event_id" in query and "cursor" in query:
             raise InvalidRequest("send `cursor` or `since_event_id`, not both: each says where the page begins")
-        since = from_cursor(query["cursor"], 1)[0] if "cursor" in query else query.get("since_event_id")
+        since = request.after or query.get("since_event_id")
 
         def read() -> bytes:
             page = self._server.audit_page(request.params["session_id"], since, limit)
@@ -278,8 +264,7 @@ class Routes:
     async def list_sessions(self, request: Request) -> Response:
         """A page of sessions."""
         asked = read_session_request(request)
-        limit = self._limit(asked.page)
-        after = tuple(from_cursor(asked.page["cursor"], 2)) if "cursor" in asked.page else None
+        limit, after = self._limit(request), request.after_of(2)
 
         def read() -> bytes:
             page, last = take_reached(
@@ -299,9 +284,9 @@ class Routes:
 
     async def list_survivors(self, request: Request) -> Response:
         """A page of survivors."""
-        query = request.query("cursor", "limit", "at", "text")
-        limit, at, text = self._limit(query), read_moment(query.get("at")), query.get("text")
-        after = from_cursor(query["cursor"], 1)[0] if "cursor" in query else None
+        query = request.query
+        limit, at, text = self._limit(request), read_moment(query.get("at")), query.get("text")
+        after = request.after
 
         def read() -> bytes:
             session_id = request.params["session_id"]
@@ -317,10 +302,10 @@ class Routes:
 
     async def session_diff(self, request: Request) -> Response:
         """What happened between two events."""
-        query = request.query("from", "to", "cursor", "limit", "text")
-        limit, session_id = self._limit(query), request.params["session_id"]
+        query = request.query
+        limit, session_id = self._limit(request), request.params["session_id"]
         start, end = read_moment(query.get("from")) or 0, read_moment(query.get("to"))
-        parts = from_cursor(query["cursor"], 2) if "cursor" in query else None
+        parts = request.after_of(2)
         after = None if parts is None else (whole_number("cursor", parts[0]), whole_number("cursor", parts[1]))
 
         def read() -> bytes:
@@ -335,9 +320,7 @@ class Routes:
 
     async def compare_sources(self, request: Request) -> Response:
         """The sources of a session beside each other."""
-        query = request.query("cursor", "limit")
-        limit = self._limit(query)
-        after = from_cursor(query["cursor"], 1)[0] if "cursor" in query else None
+        limit, after = self._limit(request), request.after
 
         def read() -> bytes:
             found = self._server.sources(request.params["session_id"], after, limit)
@@ -351,13 +334,11 @@ class Routes:
 
     async def session_contradiction(self, request: Request) -> Response:
         """Which reports to doubt. It goes through all of them, and so never runs on the event loop."""
-        request.query()
         found = await asyncio.to_thread(self._server.contradiction, request.params["session_id"])
         return Response(200, _ENCODE(describe_contradiction(found)))
 
     async def list_obligations(self, request: Request) -> Response:
         """Every obligation of a session."""
-        request.query()
 
         def read() -> bytes:
             session_id = request.params["session_id"]
@@ -370,20 +351,19 @@ class Routes:
 
     async def session_analysis(self, request: Request) -> Response:
         """What a session's path was worth."""
-        query = request.query("kit", "truth")
+        query = request.query
         session_id = self._requests.text("session_id", request.params["session_id"])
         return Response(200, await self._analyst.analysis(session_id, query.get("kit"), query.get("truth")))
 
     async def _prove(self, proof: ProofKind, request: Request) -> Response:
         """A proof about a session. It may hash for a while, and so never does on the loop."""
-        query = request.query(*(parameter.name for parameter in proof.query))
+        query = request.query
         session_id = self._requests.text("session_id", request.params["session_id"])
         prove = partial(prove_session, self._server, session_id, proof.kind, query, self._anchor)
         return Response(200, await asyncio.to_thread(prove))
 
     async def whoami(self, request: Request) -> Response:
         """Who asks, and what they may do."""
-        request.query()
         actor, grants = request.actor, request.grants
         restricted = {
             scope.value: sorted(patterns)
@@ -396,14 +376,12 @@ class Routes:
         )
         return Response(200, _ENCODE(content))
 
-    async def healthz(self, request: Request) -> Response:
+    async def healthz(self, _: Request) -> Response:
         """The process is alive."""
-        request.query()
         return Response(200, b'{"status":"ok"}')
 
-    async def readyz(self, request: Request) -> Response:
+    async def readyz(self, _: Request) -> Response:
         """The store answers, and is whole as far as this process can tell."""
-        request.query()
         await self._read(self._check_ready)
         return Response(200, b'{"status":"ok"}')
 
@@ -411,9 +389,8 @@ class Routes:
         """Read in a thread where the log waits for a device; the loop has better things to do."""
         return await asyncio.to_thread(read) if self._server.log.blocking else read()
 
-    def _limit(self, query: dict[str, str]) -> int:
-        asked = whole_number("limit", query["limit"]) if "limit" in query else None
-        return self._requests.page_size(asked)
+    def _limit(self, request: Request) -> int:
+        return self._requests.page_size(request.query.get("limit"))
 
 
 def _read_kit(kit: str | schemas.KitName | UnsetType) -> KitChoice | None:
@@ -427,15 +404,3 @@ def _read_kit(kit: str | schemas.KitName | UnsetType) -> KitChoice | None:
 def _say_minimal(request: Request) -> list[tuple[str, str]]:
     """What an answer says of the survivors that were not built; where fields were chosen, that says it all."""
     return [] if request.selection or not request.wants_minimal else [MINIMAL]
-
-
-def _describe_store(report: StoreReport) -> dict[str, Any]:
-    """What is known of a session's tombstones in their store; of foreign ones the first few."""
-    room, foreign = _MAX_FOREIGN, []
-    for each in report.foreign:
-        ids = each.hypothesis_ids[:room]
-        room -= len(ids)
-        if ids:
-            foreign.append({"source_id": each.source_id, "trigger": each.trigger, "hypothesis_ids": ids})
-    content: dict[str, Any] = {"state": report.state, "n_foreign": report.n_foreign, "foreign": foreign}
-    return content | ({"reason": report.reason} if report.reason else {})

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+from cmbs.api.errors import TransportCode, TransportError
 from cmbs.errors import CmbsError, Forbidden, LedgerCorrupt, StoreUnavailable, Unauthenticated
-from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.live.feed import Feed, Item, Place, Source, wait_for
 from cmbs.http.live.frames import RETRY, EndReason, EventName, encode_json
 from cmbs.http.waiting import Waiting

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmbs.api.streams import StreamKind
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.http.exchange import cursor_of, encode_entry, from_cursor, whole_number
@@ -25,13 +25,6 @@ from cmbs.spi.journal import JournalLog
 from cmbs.streams.reading import read_entries
 
 _ENCODE = msgspec.json.Encoder().encode
-
-
-class EventStreamKind(StrEnum):
-    """The kinds of streams whose entries are told."""
-
-    SESSION = "session"
-    SPACE = "space"
 
 
 class _Decision(msgspec.Struct):
@@ -84,7 +77,7 @@ class JournalSource:
         kind, name = split_name(stream_id)
         first, last = places[0].seq, places[-1].seq
         try:
-            if kind is EventStreamKind.SPACE:
+            if kind is StreamKind.SPACE:
                 tree = self._spaces.server.current(name).tree
             else:
                 tree = self._server.current_session(name).tree
@@ -131,16 +124,16 @@ class Filter(NamedTuple):
 
 def may_read(actor: Actor, kind: str, stream_id: str) -> bool:
     """Whether an actor may read the entries of a stream as they are."""
-    if kind == EventStreamKind.SPACE:
+    if kind == StreamKind.SPACE:
         return actor.kind is ActorKind.OPERATOR and grants_of(actor).reach(Scope.SPACES_READ, stream_id)
     return grants_of(actor).reach(Scope.BELIEF_READ, stream_id)
 
 
-def split_name(stream_id: str) -> tuple[EventStreamKind, str]:
+def split_name(stream_id: str) -> tuple[StreamKind, str]:
     """The kind of a stream, and its id as routes call it."""
     if stream_id.startswith(SPACE_PREFIX):
-        return EventStreamKind.SPACE, stream_id.removeprefix(SPACE_PREFIX)
-    return EventStreamKind.SESSION, stream_id
+        return StreamKind.SPACE, stream_id.removeprefix(SPACE_PREFIX)
+    return StreamKind.SESSION, stream_id
 
 
 def read_cursor(text: str) -> Place:
@@ -154,7 +147,7 @@ def _name(place: Place) -> str:
     return cursor_of(str(place.position), place.stream_id, str(place.seq))
 
 
-def _build_item(place: Place, stored: StoredEntry, kind: EventStreamKind, name: str) -> Item:
+def _build_item(place: Place, stored: StoredEntry, kind: StreamKind, name: str) -> Item:
     head = _DECODE(stored.raw)
     told = b'{"stream_kind":%b,"stream_id":%b,"entry":%b}' % (_ENCODE(kind), _ENCODE(name), encode_entry(stored))
     frame = encode_event(EventName.ENTRY, told, _name(place))

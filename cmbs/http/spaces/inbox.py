@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-import msgspec
-from msgspec import UNSET, Meta, UnsetType
-
-from cmbs.belief.kernel.queries import choose_word
-from cmbs.errors import ErrorCode
-from cmbs.http.belief.answer_schemas import Count
-from cmbs.http.belief.schemas import NextCursor, Timestamp
-from cmbs.http.exchange import Request, cursor_of, from_cursor, whole_number
-from cmbs.http.operation import CURSOR, LIMIT, Operation, Parameter
-from cmbs.http.spaces import schemas, views
-from cmbs.http.spaces.requests import SPACE_ID_PATTERN
+from cmbs.api.inbox import InboxItem, InboxPage
+from cmbs.http.exchange import Request, cursor_of, whole_number
+from cmbs.http.spaces import views
 from cmbs.http.spaces.views import Reader
-from cmbs.identity import Reach, Scope
+from cmbs.identity.kernel.scopes import Scope
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
-from cmbs.substrate.kernel.inbox import Wait, WaitKind, find_waits
+from cmbs.substrate.kernel.inbox import Wait, find_waits
 from cmbs.substrate.kernel.state import Approval, Execution, PolicyChange, Space
 from cmbs.substrate.listing import title_of
 from cmbs.substrate.server import SubstrateServer
@@ -30,54 +22,12 @@ MAX_SPACES_READ = 200
 _Place: TypeAlias = tuple[str, int, str, str]
 
 
-class InboxItem(msgspec.Struct, kw_only=True):
-    """One thing that waits for a person; with its record, where it has one."""
-
-    space_id: str
-    kind: WaitKind
-    id: Annotated[str, Meta(description="Of the approval, the execution or the change; else of the space.")]
-    seq: Annotated[Count, Meta(description="The step since which it waits, or, of a mode, the newest step.")]
-    asked_by: str
-    case_id: str | None
-    case_title: str | None
-    expires_at: Timestamp | None
-    approval: schemas.ApprovalItem | UnsetType = UNSET
-    execution: schemas.ExecutionResponse | UnsetType = UNSET
-    policy_change: schemas.PolicyChangeResponse | UnsetType = UNSET
-
-
-class InboxPage(msgspec.Struct):
-    """A page of what waits, by space and then the oldest first."""
-
-    waiting: list[InboxItem]
-    next_cursor: NextCursor
-
-
-_KIND = Parameter(
-    "kind", "Only this kind.", {"type": "string", "enum": [each.value for each in WaitKind]}, WaitKind.APPROVAL.value
-)
-_SPACE = Parameter("space_id", "Only of this space.", {"type": "string", "pattern": SPACE_ID_PATTERN}, "shop")
-INBOX_OPERATION = Operation(
-    "GET",
-    "/v1/inbox",
-    "list_inbox",
-    "What waits for a person, across spaces",
-    "Requests for approval, executions in doubt, and changes that take a second operator: those that this key could"
-    " settle now, and none that its own actor asked for. By space, and then the oldest first.",
-    InboxPage,
-    query=(CURSOR, LIMIT, _KIND, _SPACE),
-    errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.LIMIT_EXCEEDED, ErrorCode.LEDGER_CORRUPT, ErrorCode.SPACE_NOT_FOUND),
-    scope=Scope.SPACES_READ,
-    reach=Reach.ANY,
-)
-
-
 def read_inbox(server: SubstrateServer, request: Request, page_size: Callable[[int | None], int]) -> InboxPage:
     """A page of what waits for the caller."""
-    query = request.query("cursor", "limit", "kind", "space_id")
-    limit = page_size(whole_number("limit", query["limit"]) if "limit" in query else None)
-    kind = None if "kind" not in query else choose_word("kind", query["kind"], [each.value for each in WaitKind])
-    place = _read_place(query["cursor"]) if "cursor" in query else None
+    query = request.query
+    limit = page_size(query.get("limit"))
+    kind, parts = query.get("kind"), request.after_of(4)
+    place = None if parts is None else (parts[0], whole_number("cursor", parts[1]), parts[2], parts[3])
     found: list[InboxItem] = []
     last: _Place | None = None
     names = _read_names(server, None if place is None else place[0])
@@ -94,11 +44,6 @@ def read_inbox(server: SubstrateServer, request: Request, page_size: Callable[[i
             last = here
         last = last if last is not None and last[0] == space_id else (space_id, MAX_SAFE_INTEGER, "", "")
     return InboxPage(found, None)
-
-
-def _read_place(cursor: str) -> _Place:
-    space_id, seq, kind, record_id = from_cursor(cursor, 4)
-    return space_id, whole_number("cursor", seq), kind, record_id
 
 
 def _cursor_of(place: _Place) -> str:
@@ -136,7 +81,7 @@ def show_wait(space: Space, wait: Wait, request: Request) -> InboxItem:
         case_id=wait.case_id,
         case_title=None if case is None else title_of(case),
         expires_at=wait.expires_at,
-        approval=views.show_approval(space, record, reader) if isinstance(record, Approval) else UNSET,
-        execution=views.show_execution(space, record, reader) if isinstance(record, Execution) else UNSET,
-        policy_change=views.show_policy_change(space, record, reader) if isinstance(record, PolicyChange) else UNSET,
+        approval=views.show_approval(space, record, reader) if isinstance(record, Approval) else None,
+        execution=views.show_execution(space, record, reader) if isinstance(record, Execution) else None,
+        policy_change=views.show_policy_change(space, record, reader) if isinstance(record, PolicyChange) else None,
     )

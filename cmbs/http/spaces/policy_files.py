@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from cmbs.api import spaces as schemas
+from cmbs.api.operation import TextFile
 from cmbs.documents.findings import Finding, Fix, InvalidDocument
 from cmbs.errors import InvalidRequest
-from cmbs.http.exchange import Request, Response, TextFile
-from cmbs.http.spaces import schemas
+from cmbs.http.exchange import Request, Response
 from cmbs.http.spaces.reading import Spaces, require_operator
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.events import CreateSpace, MediaType, PolicySource, ProposePolicy
@@ -23,7 +24,8 @@ from cmbs.substrate.kernel.policy.file import FILE_NAMES, CompiledPolicy, compil
 from cmbs.substrate.kernel.policy.policy import hash_of, validate_policy
 from cmbs.substrate.kernel.policy.source_map import SourceMap
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import PolicyChange, PolicyChangeStatus, Space
+from cmbs.substrate.kernel.state import PolicyChange, Space
+from cmbs.substrate.kernel.words import PolicyChangeStatus
 from cmbs.substrate.policies_ahead import let_others_run
 from cmbs.substrate.server import SubstrateServer
 
@@ -40,17 +42,16 @@ class PolicyFileRoutes:
 
     async def put_policy(self, request: Request) -> Response:
         """Make a file the policy of a space, at once or when another operator agrees."""
-        query = request.query("base_policy_hash", "reason")
+        query = request.query
         require_operator(request.actor)
         return await asyncio.to_thread(self._put, request, query)
 
     async def check_policy(self, request: Request) -> Response:
         """Say what a file would do, and what is wrong with it."""
-        request.query()
         require_operator(request.actor)
         return await asyncio.to_thread(self._check, request)
 
-    def _put(self, request: Request, query: dict[str, str]) -> Response:
+    def _put(self, request: Request, query: dict[str, Any]) -> Response:
         server, space_id = self._spaces.server, request.params["space_id"]
         space = server.current(space_id)
         source = source_of(request.message)
@@ -125,7 +126,7 @@ def build_creation(space_id: str, **fields: Any) -> CreateSpace:
         return CreateSpace(space_id, **fields)
     if fields.get("policy"):
         raise InvalidRequest("send `policy` or `policy_file`, not both", {"field": "policy_file"})
-    source = PolicySource(MediaType.JSON, bytes(file).decode())
+    source = PolicySource(MediaType.JSON, _ENCODE(file).decode())
     return CreateSpace(space_id, **{**fields, "policy": compile_source(source).pairs, "source": source})
 
 

@@ -3,82 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
+from cmbs.api.entries import RecordedActor
+from cmbs.api.impact import DecidingRule, FlipItem, ImpactDecision, PolicyImpact
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LimitExceeded, SessionNotFound
-from cmbs.http.belief.answer_schemas import Count
-from cmbs.http.belief.entry_schemas import RecordedActor
-from cmbs.http.belief.schemas import Sha256, Timestamp
-from cmbs.http.exchange import Request, Response, whole_number
+from cmbs.http.exchange import Request, Response
 from cmbs.http.spaces.policy_files import compile_sound_source, source_of
 from cmbs.http.spaces.reading import PageSize, Spaces, require_operator
 from cmbs.http.work_queue import WorkQueue
 from cmbs.ledger import StoredEntry
 from cmbs.substrate.kernel.events import PolicySource
-from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, PolicyFlip, Timeline, UnknownDecision, impact_of
+from cmbs.substrate.kernel.insight.impact import Impact, PolicyFlip, impact_of
 from cmbs.substrate.kernel.insight.past_belief import PastBelief
-from cmbs.substrate.kernel.model import Decision, Failure, ReasonCode, Verdict
+from cmbs.substrate.kernel.model import Decision
 from cmbs.substrate.kernel.policy.policy import compile_policy
 from cmbs.substrate.kernel.policy.source_map import SourceMap
 
 _ENCODE = msgspec.json.Encoder().encode
-
-
-class DecidingRule(msgspec.Struct, omit_defaults=True):
-    """A rule that spoke in a decision; the place is that in the file that was sent."""
-
-    key: str
-    line: int | None = None
-    column: int | None = None
-    name: str | None = None
-    condition: str | None = None
-
-
-class DecisionItem(msgspec.Struct, omit_defaults=True):
-    """A decision, without its trace."""
-
-    verdict: Verdict
-    reason_code: ReasonCode
-    failure: Failure | None = None
-    rules: list[DecidingRule] = []
-
-
-class FlipItem(msgspec.Struct):
-    """A decision that would have been another, and what the allowed one of the two does."""
-
-    kind: FlipKind
-    seq: Count
-    event_id: str
-    ts: Timestamp
-    verb: str
-    proposal_id: str
-    actor: RecordedActor
-    before: DecisionItem
-    after: DecisionItem
-    set: dict[str, str]
-    unset: list[str]
-    tool_ids: list[str]
-
-
-class PolicyImpact(msgspec.Struct, kw_only=True):
-    """What another policy would have made of the past. Flips to `allow` come first."""
-
-    old_policy_hash: Sha256
-    new_policy_hash: Sha256
-    decisions: Annotated[int, Meta(ge=0, description="Decisions of the past.")]
-    counts: Annotated[dict[str, int], Meta(description="Flips by kind.")]
-    otherwise: Annotated[int, Meta(ge=0, description="The same verdict for another reason.")]
-    n_flips: Count
-    flips: Annotated[list[FlipItem], Meta(description="At most `limit` of them.")]
-    n_unknown: Count
-    unknown: Annotated[
-        list[UnknownDecision], Meta(description="Decisions whose sessions cannot be read as of then; at most `limit`.")
-    ]
-    timeline: Timeline | None
 
 
 class PolicyImpactRoutes:
@@ -91,9 +35,9 @@ class PolicyImpactRoutes:
 
     async def policy_impact(self, request: Request) -> Response:
         """Decide the past of a space again under the file that was sent."""
-        query = request.query("limit")
+        query = request.query
         require_operator(request.actor)
-        limit = self._page_size(whole_number("limit", query["limit"]) if "limit" in query else None)
+        limit = self._page_size(query.get("limit"))
         work = partial(self._try, request.params["space_id"], source_of(request.message), limit)
         return Response(200, await self._queue.run(work))
 
@@ -154,10 +98,10 @@ def _show_flip(flip: PolicyFlip, source_map: SourceMap) -> FlipItem:
     )
 
 
-def _show_decision(decision: Decision, source_map: SourceMap | None) -> DecisionItem:
+def _show_decision(decision: Decision, source_map: SourceMap | None) -> ImpactDecision:
     keys = sorted({key for each in decision.candidates for key in each.matched})
     rules = [_show_rule(key, source_map) for key in keys]
-    return DecisionItem(decision.verdict, decision.reason_code, decision.failure, rules)
+    return ImpactDecision(decision.verdict, decision.reason_code, decision.failure, rules)
 
 
 def _show_rule(key: str, source_map: SourceMap | None) -> DecidingRule:

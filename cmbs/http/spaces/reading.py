@@ -12,8 +12,9 @@ from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
 
+from cmbs.api import spaces as schemas
+from cmbs.api.operations.proofs import SPACE_PROOFS, ProofKind
 from cmbs.audit.proofs import AnchorSource
 from cmbs.belief.kernel.queries import choose_order
 from cmbs.belief.server import BeliefServer
@@ -23,20 +24,19 @@ from cmbs.http.exchange import (
     Response,
     cursor_of,
     encode_entry,
-    from_cursor,
     not_modified,
     prefers,
     whole_number,
 )
 from cmbs.http.headers import say_head
 from cmbs.http.listing import take_reached
-from cmbs.http.proofs import SPACE_PROOFS, ProofKind, prove_space
-from cmbs.http.spaces import schemas, views
+from cmbs.http.proofs import prove_space
+from cmbs.http.spaces import views
 from cmbs.http.spaces.filters import read_case_filter, read_record_filter
 from cmbs.http.spaces.resources import RESOURCES, Resource
 from cmbs.http.spaces.views import Reader
 from cmbs.http.waiting import Waiting, read_seconds
-from cmbs.identity import Scope
+from cmbs.identity.kernel.scopes import Scope
 from cmbs.ledger import Head
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import find_nearest
@@ -44,12 +44,13 @@ from cmbs.spi.audit_log import Append
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Changes, MediaType, Propose, SpaceEvent, SpaceVerb
 from cmbs.substrate.kernel.insight.advice import advise_on_explanation
-from cmbs.substrate.kernel.insight.differences import SpaceChange, SpaceChangeKind
+from cmbs.substrate.kernel.insight.differences import SpaceChange
 from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
 from cmbs.substrate.kernel.policy.file import map_source
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.retention import UNSETTLED, waits_for_caller
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import SpaceChangeKind
 from cmbs.substrate.listing import Listed, Position, list_records, take_cases
 from cmbs.substrate.server import SubstrateServer
 
@@ -144,8 +145,8 @@ class SpaceReading:
         self._anchor = anchor
         self._page_size = page_size
         for resource in RESOURCES:
-            setattr(self, resource.list_id, partial(self._list, resource))
-            setattr(self, resource.get_id, partial(self._get, resource))
+            setattr(self, resource.records.list_id, partial(self._list, resource))
+            setattr(self, resource.records.get_id, partial(self._get, resource))
         for proof in SPACE_PROOFS:
             setattr(self, proof.of_space().operation_id, partial(self._prove, proof))
 
@@ -153,51 +154,57 @@ class SpaceReading:
 
     @off_loop
     def _list(self, resource: Resource, request: Request) -> Response:
-        if resource.operators_only:
+        table = resource.records
+        if table.operators_only:
             require_operator(request.actor)
-        query, limit, after = self._read_page(request, *(each.name for each in resource.filters), parts=2)
-        status = _read_status(resource.statuses, query.get("status"))
+        limit, after = self._page_size(request.query.get("limit")), request.after_of(2)
         start = None if after is None else Position(whole_number("cursor", after[0]), after[1])
         space, reader = self._open(request)
         if resource.listed is not None:
-            wanted = read_record_filter(request, query, status, space, self.server)
-            page = list_records(self.server.settled, space, resource.listed, start, limit, wanted)
+            page = list_records(
+                self.server.settled,
+                space,
+                resource.listed,
+                start,
+                limit,
+                read_record_filter(request, table.statuses, space, self.server),
+            )
             space, positions = page.space, page.positions
             cursor = None if page.next_after is None else cursor_of(*map(str, page.next_after))
-        elif resource.narrowing:
-            found = take_cases(space, read_case_filter(request, query, status, space, self.server))
-            positions, cursor = _take_towards(found, start, limit, query.get("order", "oldest"))
+        elif table.narrowing:
+            found = take_cases(space, read_case_filter(request, table.statuses, space, self.server))
+            positions, cursor = _take_towards(found, start, limit, request.query.get("order", "oldest"))
         else:
             found = (
                 Position(0 if resource.position is None else resource.position(record), record_id)
-                for record_id, record in getattr(space, resource.plural).items()
+                for record_id, record in getattr(space, table.plural).items()
             )
             positions, cursor = _take_towards(found, start, limit)
-        records = getattr(space, resource.plural)
+        records = getattr(space, table.plural)
         shown = [resource.show(space, records[record_id], reader) for _, record_id in positions]
-        return _respond({resource.collection: shown, "next_cursor": cursor})
+        return _respond(table.page(shown, cursor))
 
     async def _get(self, resource: Resource, request: Request) -> Response:
-        query = request.query(*(parameter.name for parameter in resource.query))
-        if "wait" in query:
-            await self._await_settled(request, query["wait"])
+        if "wait" in request.query:
+            await self._await_settled(request, request.query["wait"])
         return await self._read_one(resource, request)
 
     @off_loop
     def _read_one(self, resource: Resource, request: Request) -> Response:
-        if resource.operators_only:
+        table = resource.records
+        if table.operators_only:
             require_operator(request.actor)
-        record_id = request.params[resource.id_name]
+        record_id = request.params[table.id_name]
         space, reader = self._open(request)
         if resource.listed is not None:
             space = self._with_record(space, resource.listed, record_id)
-        records = getattr(space, resource.plural)
+        records = getattr(space, table.plural)
         record = records.get(record_id)
         if record is None:
-            raise RecordNotFound(resource.noun, record_id, find_nearest(record_id, records))
+            raise RecordNotFound(table.noun, record_id, find_nearest(record_id, records))
         return _respond(resource.show(space, record, reader))
 
-    async def _await_settled(self, request: Request, wait: str) -> None:
+    async def _await_settled(self, request: Request, wait: int) -> None:
         """Wait until nothing more is to be waited for of a proposal; one that is not there is not waited for."""
         seconds = read_seconds(wait)
         space_id, proposal_id = request.params["space_id"], request.params["proposal_id"]
@@ -237,12 +244,11 @@ class SpaceReading:
             self._page_size(None),
         )
         spaces = [schemas.SpaceItem(space_id, seq) for space_id, seq in heads]
-        return _respond({"spaces": spaces, "next_cursor": None if last is None else cursor_of(last)})
+        return _respond(schemas.SpacesPage(spaces, None if last is None else cursor_of(last)))
 
     @off_loop
     def get_space(self, request: Request) -> Response:
         """A space as it is now."""
-        request.query()
         space, reader = self._open(request)
         tag = f'"{space.head_event_id}"'
         if request.has_seen(space.head_event_id):
@@ -253,7 +259,7 @@ class SpaceReading:
     @off_loop
     def read_state(self, request: Request) -> Response:
         """The state, now or as it was. What the reader may see goes by the policy of now."""
-        query, limit, after = self._read_page(request, "at", "prefix")
+        query, limit, after = self._read_page(request)
         space, reader = self._open(request)
         state: Mapping[str, str] = space.state
         snapshot_id, policy_hash = space.snapshot_id, space.policy.policy_hash
@@ -268,7 +274,7 @@ class SpaceReading:
     @off_loop
     def space_diff(self, request: Request) -> Response:
         """A page of what changed between two moments. What the reader may see goes by the policy of now."""
-        query, limit, after = self._read_page(request, "from", "to", parts=3)
+        query, limit, after = self._read_page(request, 3)
         space, reader = self._open(request)
         diff = self.server.diff(
             space.space_id, _read_moment(query.get("from", "0")), _read_moment(query["to"]) if "to" in query else None
@@ -316,7 +322,7 @@ class SpaceReading:
             seq = event.body.seq
             if seq == 0 or event.result.changes != Changes():
                 commits.append(_show_commit(event, reader))
-        return _respond({"deltas": commits, "next_cursor": cursor_of(str(seq)) if seq < newest else None})
+        return _respond(schemas.CommitsPage(commits, cursor_of(str(seq)) if seq < newest else None))
 
     @off_loop
     def list_decisions(self, request: Request) -> Response:
@@ -331,7 +337,7 @@ class SpaceReading:
             seq += 1
             if seq <= space.head.seq:
                 decisions += self._show_decisions(space, read_space_event(stored), reader)
-        return _respond({"decisions": decisions, "next_cursor": cursor_of(str(seq)) if seq < space.head.seq else None})
+        return _respond(schemas.DecisionsPage(decisions, cursor_of(str(seq)) if seq < space.head.seq else None))
 
     def _show_decisions(self, space: Space, event: SpaceEvent, reader: Reader) -> list[schemas.DecisionItem]:
         """Show the decision that an event records; a request that was refused has none."""
@@ -348,7 +354,7 @@ class SpaceReading:
     @off_loop
     def space_audit(self, request: Request) -> Response:
         """The stored bytes, each with its hash; for operators, since nothing is left out."""
-        query, limit, after = self._read_page(request, "since_event_id")
+        query, limit, after = self._read_page(request)
         require_operator(request.actor)
         if "since_event_id" in query and after is not None:
             raise InvalidRequest("send `cursor` or `since_event_id`, not both: each says where the page begins")
@@ -366,7 +372,6 @@ class SpaceReading:
 
     async def explain_decision(self, request: Request) -> Response:
         """Why a proposal was last decided as it was, and what would have changed the decision."""
-        request.query()
 
         def read() -> Response:
             space, reader = self._open(request)
@@ -380,10 +385,9 @@ class SpaceReading:
 
     async def _prove(self, proof: ProofKind, request: Request) -> Response:
         """A proof about a space; for operators, since entries are in it as they are."""
-        query = request.query(*(parameter.name for parameter in proof.query))
         require_operator(request.actor)
         space_id, belief = request.params["space_id"], self._spaces.belief
-        prove = partial(prove_space, self.server, belief, space_id, proof.kind, query, self._anchor)
+        prove = partial(prove_space, self.server, belief, space_id, proof.kind, request.query, self._anchor)
         return Response(200, await asyncio.to_thread(prove))
 
     # --- shared ---
@@ -407,13 +411,9 @@ class SpaceReading:
     def _read_event(self, space: Space, seq: int) -> SpaceEvent:
         return read_space_event(self.server.entry(space, seq))
 
-    def _read_page(
-        self, request: Request, *filters: str, parts: int = 1
-    ) -> tuple[dict[str, str], int, list[str] | None]:
-        """Read the query of a list: all parameters, the page size, and the parts of the cursor."""
-        query = request.query("cursor", "limit", *filters)
-        limit = self._page_size(whole_number("limit", query["limit"]) if "limit" in query else None)
-        return query, limit, from_cursor(query["cursor"], parts) if "cursor" in query else None
+    def _read_page(self, request: Request, parts: int = 1) -> tuple[dict[str, Any], int, list[str] | None]:
+        """The query of a list, the page size, and the parts of the cursor."""
+        return request.query, self._page_size(request.query.get("limit")), request.after_of(parts)
 
 
 def require_operator(actor: Actor) -> None:
@@ -437,7 +437,7 @@ def respond_explanation(asked: Hypothetical, reader: Reader, *, recorded: bool) 
     found = explain(
         asked, reader.actor.kind, _MAX_DECISIONS_TRIED, readable=reader.policy, own=own, source_map=source_map
     )
-    refusals = advise_on_explanation(asked, found, reader.actor) or UNSET
+    refusals = advise_on_explanation(asked, found, reader.actor) or None
     return _respond(
         schemas.ExplainResponse(found.decision, found.because, found.flip, found.withheld, recorded, refusals)
     )
@@ -471,17 +471,6 @@ def _may_see(change: SpaceChange, reader: Reader) -> bool:
             return reader.is_operator
         case _:
             return True
-
-
-def _read_status(statuses: Any, text: str | None) -> Any:
-    try:
-        return None if text is None else statuses(text)
-    except ValueError as exc:
-        known = [each.value for each in statuses]
-        listed = ", ".join(f"`{each}`" for each in known)
-        raise InvalidRequest(
-            f"`status` must be one of {listed}", {"parameter": "status", "found": (text or "")[:64], "accepted": known}
-        ) from exc
 
 
 def _read_moment(at: str) -> int | str:

@@ -17,9 +17,9 @@ from cmbs.http.spaces.inbox import read_inbox
 from cmbs.http.spaces.policy_files import build_creation
 from cmbs.http.spaces.reading import PageSize, SpaceReading, Spaces, off_loop, require_operator, respond_explanation
 from cmbs.http.spaces.views import Reader
-from cmbs.http.spaces.writes import PROPOSE, WRITES, Build, Write
+from cmbs.http.spaces.writes import WRITES, Build, Write
 from cmbs.http.waiting import Waiting
-from cmbs.identity import Need, Reach, Scope
+from cmbs.identity.kernel.scopes import Need, Reach, Scope
 from cmbs.substrate.kernel.events import CreateSpace, SpaceMessage
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
@@ -37,8 +37,8 @@ class SpaceRoutes(SpaceReading):
         self, spaces: Spaces, page_size: PageSize, waiting: Waiting, anchor: AnchorSource | None = None
     ) -> None:
         super().__init__(spaces, page_size, waiting, anchor)
-        for write in WRITES:
-            setattr(self, write.operation_id, partial(self._write, write))
+        for operation_id, write in WRITES.items():
+            setattr(self, operation_id, partial(self._write, write))
 
     @off_loop
     def list_inbox(self, request: Request) -> Response:
@@ -57,10 +57,9 @@ class SpaceRoutes(SpaceReading):
 
     async def explain_proposal(self, request: Request) -> Response:
         """What would be decided, without recording it."""
-        request.query()
 
         def read() -> Response:
-            message: Any = _build(request, PROPOSE.build)
+            message: Any = _build(request, WRITES["propose"].build)
             asked = self.server.hypothetical(request.params["space_id"], request.actor, message.proposal)
             return respond_explanation(asked, Reader(request.actor, asked.space.policy), recorded=False)
 
@@ -68,7 +67,6 @@ class SpaceRoutes(SpaceReading):
         return await asyncio.to_thread(read)
 
     async def _write(self, write: Write, request: Request) -> Response:
-        request.query()
         if write.governs is not None and write.governs(request.actor, request.message):
             request.grants.require(Need(Scope.SPACES_OPERATE, Reach.ONE, request.params["space_id"]))
         answer = await self._perform(request, write.build)
@@ -76,13 +74,13 @@ class SpaceRoutes(SpaceReading):
         return Response(200, body, [_say_place(answer)])
 
     async def _perform(self, request: Request, build: Build) -> SpaceAnswer:
-        if len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP:
+        if request.size > _MAX_BODY_BYTES_VALIDATED_ON_LOOP:
             message = await asyncio.to_thread(_build, request, build)
         else:
             message = _build(request, build)
         space_id = message.space_id if isinstance(message, CreateSpace) else request.params["space_id"]
         command = SpaceCommand(space_id, request.actor, message, request.idempotency_key, request.if_match)
-        if len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP:
+        if request.size > _MAX_BODY_BYTES_VALIDATED_ON_LOOP:
             return await asyncio.to_thread(self.server.perform, command)
         return await self.server.perform_async(command)
 

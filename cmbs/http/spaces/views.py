@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from cmbs.http.spaces import schemas
+from cmbs.api import spaces as schemas
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.arbitration.authority import may_read
@@ -101,9 +101,9 @@ def _show_proposal(
         answered_by={str(candidate): execution_id for candidate, execution_id in record.answered_by},
         waits_for=() if parked is None else parked.waits_for,
         parked_until=None if parked is None else parked.until,
-        refusals=refusals or UNSET,
-        replayed=UNSET,
-        belief=UNSET,
+        refusals=refusals or None,
+        replayed=False,
+        belief=None,
     )
 
 
@@ -111,14 +111,14 @@ def _show_candidate(candidate: StateDelta | ToolCall, reader: Reader, *, own: bo
     if isinstance(candidate, StateDelta):
         values = candidate.set if own else reader.filter_values(candidate.set)
         return schemas.StateDeltaItem(values, candidate.unset)
-    return _build(schemas.ToolCallItem, candidate, args=candidate.args if own else UNSET)
+    return _build(schemas.ToolCallItem, candidate, args=candidate.args if own else None)
 
 
 def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.ApprovalItem:
     """Show a request for approval; operators, who approve it, see the args that it is about."""
     candidate = space.proposals[approval.proposal_id].message.proposal.candidates[approval.asked.candidate]
     shown = isinstance(candidate, ToolCall) and reader.owns(approval.proposer.id)
-    args = candidate.args if shown and isinstance(candidate, ToolCall) else UNSET
+    args = candidate.args if shown and isinstance(candidate, ToolCall) else None
     return _build(schemas.ApprovalItem, approval, approval.asked, args=args)
 
 
@@ -130,15 +130,15 @@ def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.Ex
         schemas.ExecutionResponse,
         execution,
         execution.intent,
-        args=msgspec.Raw(execution.args) if shown else UNSET,
-        result=msgspec.Raw(execution.result) if shown else UNSET,
+        args=msgspec.Raw(execution.args) if shown else None,
+        result=msgspec.Raw(execution.result) if shown else None,
         error=execution.error if shown else None,
     )
 
 
 def show_tool(_: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
     """Show a tool; where it is reached only to operators."""
-    target = tool.target if reader.is_operator else UNSET
+    target = tool.target if reader.is_operator else None
     return _build(schemas.ToolResponse, tool, target=target, caller_facts=tool.caller_facts is True)
 
 
@@ -155,9 +155,9 @@ def show_case(_: Space, case: Case, reader: Reader) -> schemas.CaseResponse:
         schemas.CaseResponse,
         case,
         title=title_of(case) if shown else UNSET,
-        labels=dict(labels_of(case)) if shown else UNSET,
-        attributes=msgspec.Raw(case.attributes) if shown else UNSET,
-        agents=sorted(case.agents) if shown else UNSET,
+        labels=dict(labels_of(case)) if shown else None,
+        attributes=msgspec.Raw(case.attributes) if shown else None,
+        agents=sorted(case.agents) if shown else None,
     )
 
 
@@ -182,8 +182,8 @@ def show_step(answer: SpaceAnswer, _: Reader) -> schemas.StepResponse:
         result,
         body,
         state_snapshot_id=answer.space.snapshot_id,
-        refusal=advise_on_step(answer) or UNSET,
-        replayed=answer.repeated or UNSET,
+        refusal=advise_on_step(answer) or None,
+        replayed=answer.repeated,
     )
 
 
@@ -205,8 +205,8 @@ def show_recorded_decision(answer: SpaceAnswer, reader: Reader) -> schemas.Propo
         waits_for=result.waits_for,
         parked_until=result.parked_until,
         decided_seq=answer.seq,
-        replayed=answer.repeated or UNSET,
-        belief=_compare_belief(message.belief, answer.belief_now) or UNSET,
+        replayed=answer.repeated,
+        belief=_compare_belief(message.belief, answer.belief_now) or None,
     )
 
 

@@ -17,7 +17,7 @@ from cmbs.errors import BeliefServerError
 from cmbs.http import BeliefApp
 from cmbs.http.asgi import response_to, send_response
 from cmbs.http.headers import header_lookup
-from cmbs.identity import Scope
+from cmbs.identity.kernel.scopes import Scope
 
 MCP_PATH = "/mcp"
 # RFC 9728: where a host reads what kind of credential this resource takes.
@@ -37,7 +37,7 @@ class _Endpoint:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await self._app.gate.admit(header_lookup(scope["headers"]), scope.get("client"), None)
+            await self._app.service.gate.admit(header_lookup(scope["headers"]), scope.get("client"), None)
         except BeliefServerError as exc:
             response = response_to(exc)
             if response.status == _UNAUTHENTICATED:

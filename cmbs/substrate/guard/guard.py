@@ -46,7 +46,8 @@ from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import NULL, Capability, Proposal, Provenance, ReasonCode, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.proposals import GRACE_MS
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import Execution, ExecutionStatus, ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
+from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.tools.python import PythonTools, current_call, enter_call, running_call, start_thread
 from cmbs.system import RandomIds, SystemClock

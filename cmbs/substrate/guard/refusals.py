@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from cmbs.errors import CmbsError
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.model import Decision, Failure
-from cmbs.substrate.kernel.state import Execution, ProposalRecord, ProposalStatus
+from cmbs.substrate.kernel.state import Execution, ProposalRecord
+from cmbs.substrate.kernel.words import ProposalStatus
 
 # A call of such a proposal has an execution, or an earlier one that answers it.
 ALLOWED_SO_FAR = (ProposalStatus.RUNNING, ProposalStatus.COMMITTED, ProposalStatus.FAILED)

@@ -9,7 +9,8 @@ from immutables import Map
 
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import Approve
-from cmbs.substrate.kernel.state import Approval, ApprovalStatus, GrantKey, ProposalRecord, Space
+from cmbs.substrate.kernel.state import Approval, GrantKey, ProposalRecord, Space
+from cmbs.substrate.kernel.words import ApprovalStatus
 
 
 def pending_approvals(space: Space, record: ProposalRecord) -> list[Approval]:

@@ -9,9 +9,10 @@ from cmbs.errors import Conflict, LimitExceeded, RecordNotFound
 from cmbs.identity.kernel.scopes import AT, Role, Scope, grant
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, StepResult
-from cmbs.substrate.kernel.state import ApprovalStatus, Case, CaseStatus, ProposalStatus, Space
+from cmbs.substrate.kernel.state import Case, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse
 from cmbs.substrate.kernel.waiting import end_waiting
+from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ProposalStatus
 
 # At a time, in one space. A limit of the rules and not of a server: replay has to find the same.
 MAX_OPEN_CASES = 10_000

@@ -60,15 +60,11 @@ from cmbs.substrate.kernel.retention import drop_settled, with_recalled
 from cmbs.substrate.kernel.state import (
     MAX_OPERATORS,
     Approval,
-    ApprovalStatus,
     CallKey,
     Execution,
-    ExecutionStatus,
     Parked,
     PolicyChange,
-    PolicyChangeStatus,
     ProposalRecord,
-    ProposalStatus,
     RequestKey,
     Space,
 )
@@ -81,6 +77,7 @@ from cmbs.substrate.kernel.waiting_records import (
     park,
     with_statuses,
 )
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:

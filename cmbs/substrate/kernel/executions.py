@@ -31,16 +31,9 @@ from cmbs.substrate.kernel.model import BeliefReading, Proposal, Provenance, Sta
 from cmbs.substrate.kernel.policy.references import MISSING, walk
 from cmbs.substrate.kernel.policy.schemas import compile_schema_text
 from cmbs.substrate.kernel.proposals import GRACE_MS, require_readings
-from cmbs.substrate.kernel.state import (
-    ApprovalStatus,
-    Execution,
-    ExecutionStatus,
-    PolicyChangeStatus,
-    ProposalRecord,
-    ProposalStatus,
-    Space,
-)
+from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, require_engine
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 
 MAX_ATTEMPTS = 3
 # Of one fact that a result sets. A limit of the rules and not of a server: replay has to find the same.

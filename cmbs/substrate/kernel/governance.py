@@ -35,15 +35,9 @@ from cmbs.substrate.kernel.model import ToolKind, Verdict
 from cmbs.substrate.kernel.policy.policy import validate_policy
 from cmbs.substrate.kernel.policy.references import namespace_of
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema_text
-from cmbs.substrate.kernel.state import (
-    MAX_OPERATORS,
-    ApprovalStatus,
-    ExecutionStatus,
-    PolicyChangeStatus,
-    ProposalStatus,
-    Space,
-)
+from cmbs.substrate.kernel.state import MAX_OPERATORS, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, same_person
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 
 MAX_TIMEOUT_MS = 3_600_000
 MAX_RESULT_BYTES = 16_777_216

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import NamedTuple
 
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.state import (
-    Approval,
-    ApprovalStatus,
-    Execution,
-    ExecutionStatus,
-    PolicyChange,
-    PolicyChangeStatus,
-    Space,
-)
+from cmbs.substrate.kernel.state import Approval, Execution, PolicyChange, Space
 from cmbs.substrate.kernel.steps import is_operator, same_person
-
-
-class WaitKind(StrEnum):
-    """What is waited for."""
-
-    APPROVAL = "approval"
-    EXECUTION_IN_DOUBT = "execution_in_doubt"
-    POLICY_CHANGE = "policy_change"
-    OBSERVE_MODE = "observe_mode"
-    GOVERNANCE = "governance"
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, WaitKind
 
 
 class Wait(NamedTuple):

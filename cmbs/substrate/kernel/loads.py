@@ -20,7 +20,8 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.substrate.kernel.model import Capability
-from cmbs.substrate.kernel.state import AgentLoad, ApprovalStatus, Space
+from cmbs.substrate.kernel.state import AgentLoad, Space
+from cmbs.substrate.kernel.words import ApprovalStatus
 
 # Actors whose share of a space is bounded. Operators and the policy engine can help, whatever agents fill up.
 _BOUNDED = frozenset({ActorKind.AGENT, ActorKind.ENCODER, ActorKind.TOOL})

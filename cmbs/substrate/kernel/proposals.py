@@ -47,8 +47,9 @@ from cmbs.substrate.kernel.model import (
     Verdict,
 )
 from cmbs.substrate.kernel.retention import with_recalled
-from cmbs.substrate.kernel.state import Approval, ApprovalStatus, ExecutionStatus, ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.kernel.state import Approval, ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, fingerprint, is_operator, refuse, same_person
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 
 # How long beyond its tool's own limit an execution is waited for before it is in doubt.
 GRACE_MS = 5_000

@@ -26,7 +26,8 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.evolve import apply
 from cmbs.substrate.kernel.model import Tool
 from cmbs.substrate.kernel.retention import Recalled
-from cmbs.substrate.kernel.state import Approval, ApprovalStatus, ProposalStatus, Space
+from cmbs.substrate.kernel.state import Approval, Space
+from cmbs.substrate.kernel.words import ApprovalStatus, ProposalStatus
 
 
 def names_of_executions(events: Iterable[SpaceEvent]) -> list[str]:

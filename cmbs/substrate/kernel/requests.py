@@ -332,17 +332,20 @@ class SpaceRequestValidator:
             if size > self.limits.space_value_bytes:
                 raise LimitExceeded("space_value_bytes", self.limits.space_value_bytes, size, f"{field}.{key}")
 
-    def _json(self, field: str, raw: msgspec.Raw, limit: str, maximum: int) -> msgspec.Raw:
-        text = bytes(raw)
-        # Before it is parsed: whatever is in it, this much is not looked at.
-        if len(text) > 4 * maximum:
-            raise LimitExceeded(limit, maximum, len(text), field)
-        if not text:
-            raise InvalidRequest(f"`{field}` is missing", {"field": field})
-        again = canonical.encode(canonical.decode(text), _MAX_OWN_DEPTH)
-        if len(again) > maximum:
-            raise LimitExceeded(limit, maximum, len(again), field)
-        return msgspec.Raw(again)
+    def _json(self, field: str, value: Any, limit: str, maximum: int) -> msgspec.Raw:
+        """A caller's own data, as plain JSON values or as text, as canonical JSON."""
+        if isinstance(value, msgspec.Raw):
+            text = bytes(value)
+            # Before it is parsed: whatever is in it, this much is not looked at.
+            if len(text) > 4 * maximum:
+                raise LimitExceeded(limit, maximum, len(text), field)
+            if not text:
+                raise InvalidRequest(f"`{field}` is missing", {"field": field})
+            value = canonical.decode(text)
+        canon = canonical.encode(value, _MAX_OWN_DEPTH)
+        if len(canon) > maximum:
+            raise LimitExceeded(limit, maximum, len(canon), field)
+        return msgspec.Raw(canon)
 
     def _count(self, field: str, value: int) -> None:
         if self._whole(field, value) < 0:

@@ -15,17 +15,8 @@ from immutables import Map
 
 from cmbs.substrate.kernel.events import Approve, Intent, KnownCall, Propose, SpaceMessage, Wake
 from cmbs.substrate.kernel.model import ToolKind
-from cmbs.substrate.kernel.state import (
-    Approval,
-    ApprovalStatus,
-    CallKey,
-    Execution,
-    ExecutionStatus,
-    ProposalRecord,
-    ProposalStatus,
-    RequestKey,
-    Space,
-)
+from cmbs.substrate.kernel.state import Approval, CallKey, Execution, ProposalRecord, RequestKey, Space
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 
 # How often what is settled leaves the state: after each so many entries, so that the state at a digest point is small.
 EPOCH_EVENTS = 1_000

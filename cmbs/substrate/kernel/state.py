@@ -24,6 +24,7 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.key_digests import BucketDigests
 from cmbs.substrate.kernel.model import Actor, ActorKind, BeliefReading, Capability, Decision, Spent, Tool
+from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 
 if TYPE_CHECKING:
     from cmbs.substrate.kernel.policy.policy import Policy
@@ -45,23 +46,6 @@ class RequestKey(NamedTuple):
 
     idempotency_key: str
     actor: tuple[ActorKind, str]
-
-
-class ProposalStatus(StrEnum):
-    """Where a proposal stands."""
-
-    DENIED = "denied"
-    ASKED = "asked"
-    PARKED = "parked"
-    # Allowed, with executions that have no outcome yet.
-    RUNNING = "running"
-    COMMITTED = "committed"
-    # Allowed, but an execution failed, or the state had moved when the deltas were to be committed.
-    FAILED = "failed"
-    EXPIRED = "expired"
-    REJECTED = "rejected"
-    # By its author, by an operator, or with its case, while it waited.
-    WITHDRAWN = "withdrawn"
 
 
 class ProposalRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -101,17 +85,6 @@ class ProposalRecord(msgspec.Struct, frozen=True, array_like=True):
 _PROPOSE = msgspec.json.Decoder(Propose)
 
 
-class ExecutionStatus(StrEnum):
-    """Where an execution stands."""
-
-    RUNNING = "running"
-    IN_DOUBT = "in_doubt"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    RESULT_REFUSED = "result_refused"
-
-
 class Execution(msgspec.Struct, frozen=True, array_like=True):
     """One run of a tool, in one or more attempts."""
 
@@ -132,17 +105,6 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     awaited_by: tuple[str, ...] = ()
     # Whether it left the state before, and was recalled to answer a call: its args and its result are in the ledger.
     is_outline: bool = False
-
-
-class ApprovalStatus(StrEnum):
-    """Where a request for approval stands."""
-
-    PENDING = "pending"
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    EXPIRED = "expired"
-    # With its proposal, or because a later decision on that asks for nothing, or for another approval.
-    WITHDRAWN = "withdrawn"
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -181,14 +143,6 @@ class Parked(msgspec.Struct, frozen=True):
     until: str
     # Of the belief sessions that it waits for: where they ended when it was last decided.
     belief: tuple[BeliefReading, ...] = ()
-
-
-class PolicyChangeStatus(StrEnum):
-    """Where a proposed change of policy stands."""
-
-    PENDING = "pending"
-    APPLIED = "applied"
-    REJECTED = "rejected"
 
 
 class PolicyChange(msgspec.Struct, frozen=True):
@@ -258,13 +212,6 @@ class AgentLoad(NamedTuple):
     asked: int = 0
     tokens: int = 0
     memory_entries: int = 0
-
-
-class CaseStatus(StrEnum):
-    """Whether actions can be taken under a case."""
-
-    OPEN = "open"
-    CLOSED = "closed"
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -15,8 +15,9 @@ from cmbs.substrate.kernel.approvals import pending_approvals
 from cmbs.substrate.kernel.events import Expire, ExpiryOf, Reject, SpaceVerb, StepResult, Wake, Withdraw
 from cmbs.substrate.kernel.model import BeliefReading, Decision
 from cmbs.substrate.kernel.proposals import decide_again, find_proposal, is_open, require_pending, waiting_places
-from cmbs.substrate.kernel.state import ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.kernel.state import ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, require_engine, same_person
+from cmbs.substrate.kernel.words import ProposalStatus
 
 
 class OutcomeUnchanged(Conflict):

@@ -9,15 +9,8 @@ from immutables import Map
 
 from cmbs.substrate.kernel.approvals import pending_approvals, settle_approvals
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, SpaceEvent, StepResult
-from cmbs.substrate.kernel.state import (
-    ApprovalStatus,
-    Case,
-    CaseStatus,
-    Parked,
-    ProposalRecord,
-    ProposalStatus,
-    Space,
-)
+from cmbs.substrate.kernel.state import Case, Parked, ProposalRecord, Space
+from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ProposalStatus
 
 # What a step changes of a space, by field.
 ChangedFields = dict[str, Any]

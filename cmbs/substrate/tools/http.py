@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import httpx
+import httpx2
 import msgspec
 
 from cmbs.substrate.kernel.model import Tool
@@ -28,7 +28,7 @@ _IN_THE_QUERY = frozenset({Method.GET, Method.DELETE})
 # The first thing that leaves us: before it, nothing can have happened.
 _SENDING = "send_request_headers.started"
 # A gateway says that it sent the request on, and that no good answer came back.
-_LOST_BEHIND_A_GATEWAY = frozenset({httpx.codes.BAD_GATEWAY, httpx.codes.GATEWAY_TIMEOUT})
+_LOST_BEHIND_A_GATEWAY = frozenset({httpx2.codes.BAD_GATEWAY, httpx2.codes.GATEWAY_TIMEOUT})
 _MAX_REFUSAL_BYTES = 300  # of what an endpoint says about its refusal
 _MAX_CONNECTIONS = 256
 
@@ -49,7 +49,7 @@ class HttpTools:
         self._tls = tls
         self._hosts = hosts
         self._loop = LoopThread("http tools")
-        self._client: httpx.AsyncClient | None = None
+        self._client: httpx2.AsyncClient | None = None
 
     def execute(self, tool: Tool, args: bytes, call: CallContext) -> bytes:
         """See `Executor.execute`."""
@@ -67,9 +67,9 @@ class HttpTools:
 
     async def _carry_out(self, exchange: _Exchange) -> bytes:
         if self._client is None:
-            self._client = httpx.AsyncClient(
-                timeout=None,  # noqa: S113 - one limit for all of it, below
-                limits=httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=0),
+            self._client = httpx2.AsyncClient(
+                timeout=None,  # one limit for all of it, below
+                limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=0),
                 trust_env=False,
                 verify=self._tls or ssl.create_default_context(),
             )
@@ -101,23 +101,23 @@ class HttpTools:
 class _Exchange:
     """One request and its response."""
 
-    def __init__(self, tool: Tool, request: httpx.Request) -> None:
+    def __init__(self, tool: Tool, request: httpx2.Request) -> None:
         self.tool = tool
         self.sent = False
         self.where = f"`{request.url.netloc.decode('ascii')}`"
         self._request = request
         self._request.extensions = {**request.extensions, "trace": self._trace}
 
-    async def carry_out(self, client: httpx.AsyncClient) -> bytes:
+    async def carry_out(self, client: httpx2.AsyncClient) -> bytes:
         try:
             response = await client.send(self._request, stream=True, follow_redirects=False)
             try:
                 return await self._read(response)
             finally:
                 await response.aclose()
-        except httpx.ConnectError as exc:
+        except httpx2.ConnectError as exc:
             raise ToolFailed(f"no connection to {self.where}: {describe_cause(exc)}") from exc
-        except httpx.HTTPError as exc:
+        except httpx2.HTTPError as exc:
             raise self.failure_of(describe_cause(exc)) from exc
 
     def failure_of(self, why: str) -> OutcomeUnknown | ToolFailed:
@@ -126,7 +126,7 @@ class _Exchange:
             return OutcomeUnknown(f"the exchange with {self.where} broke off: {why}")
         return ToolFailed(f"nothing was sent to {self.where}: {why}")
 
-    async def _read(self, response: httpx.Response) -> bytes:
+    async def _read(self, response: httpx2.Response) -> bytes:
         status = response.status_code
         if response.is_redirect:
             raise ToolFailed(f"{self.where} answered with status {status}, a redirect, which is not followed")
@@ -149,7 +149,7 @@ class _Exchange:
             self.sent = True
 
 
-async def _read_refusal(response: httpx.Response) -> str:
+async def _read_refusal(response: httpx2.Response) -> str:
     """The beginning of a refusal in the endpoint's own words."""
     text = b""
     async for chunk in response.aiter_raw():
@@ -173,7 +173,7 @@ def describe_cause(exc: BaseException) -> str:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def _request(target: HttpTarget, args: bytes, call: CallContext, headers: dict[str, str]) -> httpx.Request:
+def _request(target: HttpTarget, args: bytes, call: CallContext, headers: dict[str, str]) -> httpx2.Request:
     arguments: dict[str, Any] = msgspec.json.decode(args)
     url = PLACEHOLDER.sub(lambda match: _segment(match[1], arguments), target.url)
     in_path = PLACEHOLDER.findall(target.url)
@@ -190,9 +190,9 @@ def _request(target: HttpTarget, args: bytes, call: CallContext, headers: dict[s
         pairs = [pair for name, value in rest.items() for pair in _query_pairs(name, value)]
         query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)
         joined = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
-        return httpx.Request(target.method, joined, headers=ours | headers)
+        return httpx2.Request(target.method, joined, headers=ours | headers)
     body = args if not in_path else msgspec.json.encode(rest, order="sorted")
-    return httpx.Request(
+    return httpx2.Request(
         target.method, url, content=body, headers=ours | {"Content-Type": "application/json"} | headers
     )
 

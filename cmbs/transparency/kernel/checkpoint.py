@@ -15,8 +15,8 @@ from cmbs.ledger.format import is_earlier_document
 from cmbs.ledger.proofs import MAX_SIZE, verify_consistency
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note, SigningKey, VerifierKey
+from cmbs.transparency.kernel.published import KEYS_FORMAT, LogKey, LogKeys
 
-KEYS_FORMAT = "cmbs/1/checkpoint-keys"
 _SUCCESSION = "cmbs/1/checkpoint-key-succession"
 _SIZE = re.compile(r"0|[1-9][0-9]{0,15}")
 _ROOT_BYTES = 32
@@ -48,74 +48,54 @@ class Checkpoint(NamedTuple):
         return cls(lines[0], int(lines[1]), root)
 
 
-class LogKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A public key of a log, and until when it signed.
+def parse_keys(data: bytes) -> LogKeys:
+    """The document in these bytes; InvalidRequest where they hold none."""
+    try:
+        plain = msgspec.json.decode(data)
+        if isinstance(plain, dict) and is_earlier_document(plain.get("format")):
+            raise InvalidRequest("keys of an earlier format, which this software does not read")
+        document = msgspec.convert(plain, LogKeys)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"not the keys of a log: {exc}") from exc
+    if document.format != KEYS_FORMAT or not document.keys:
+        raise InvalidRequest(f"not the keys of a log, which are of the format `{KEYS_FORMAT}`")
+    for key in document.keys:
+        VerifierKey.parse(key.vkey)
+    return document
 
-    A retired key has signed nothing of more than `retired_size` leaves. `succession` is its last signature: a note that
-    names the key after it.
+
+def retire_key(keys: LogKeys, old: SigningKey, new: SigningKey, size: int, now: str) -> LogKeys:
+    """The keys once `new` signs in the place of `old`, which has signed no more than `size` leaves.
+
+    InvalidRequest where `old` is not the key that signs.
     """
+    if old.verifier.text != keys.keys[-1].vkey:
+        raise InvalidRequest(f"`{old.verifier.text}` is not the last key of the log, `{keys.keys[-1].vkey}`")
+    text = f"{_SUCCESSION}\n{keys.origin}\n{size}\n{now}\n{new.verifier.text}\n"
+    note = Note(text, (old.sign(text),)).encoded
+    last = msgspec.structs.replace(keys.keys[-1], retired_ts=now, retired_size=size, succession=note)
+    return LogKeys(keys.origin, [*keys.keys[:-1], last, LogKey(new.verifier.text, now)])
 
-    vkey: str
-    created_ts: str
-    retired_ts: str | None = None
-    retired_size: int | None = None
-    succession: str | None = None
 
+def list_reachable(keys: LogKeys, trusted: Iterable[str]) -> list[LogKey]:
+    """Of these keys those that are trusted, and those that a trusted one names as the key after it.
 
-class LogKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of a log, the oldest first; the last one signs."""
-
-    origin: str
-    keys: list[LogKey]
-    format: str = KEYS_FORMAT
-
-    @classmethod
-    def parse(cls, data: bytes) -> LogKeys:
-        """The document in these bytes; InvalidRequest where they hold none."""
-        try:
-            plain = msgspec.json.decode(data)
-            if isinstance(plain, dict) and is_earlier_document(plain.get("format")):
-                raise InvalidRequest("keys of an earlier format, which this software does not read")
-            document = msgspec.convert(plain, cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise InvalidRequest(f"not the keys of a log: {exc}") from exc
-        if document.format != KEYS_FORMAT or not document.keys:
-            raise InvalidRequest(f"not the keys of a log, which are of the format `{KEYS_FORMAT}`")
-        for key in document.keys:
-            VerifierKey.parse(key.vkey)
-        return document
-
-    def retire(self, old: SigningKey, new: SigningKey, size: int, now: str) -> LogKeys:
-        """The keys once `new` signs in the place of `old`, which has signed no more than `size` leaves.
-
-        InvalidRequest where `old` is not the key that signs.
-        """
-        if old.verifier.text != self.keys[-1].vkey:
-            raise InvalidRequest(f"`{old.verifier.text}` is not the last key of the log, `{self.keys[-1].vkey}`")
-        text = f"{_SUCCESSION}\n{self.origin}\n{size}\n{now}\n{new.verifier.text}\n"
-        note = Note(text, (old.sign(text),)).encoded
-        last = msgspec.structs.replace(self.keys[-1], retired_ts=now, retired_size=size, succession=note)
-        return LogKeys(self.origin, [*self.keys[:-1], last, LogKey(new.verifier.text, now)])
-
-    def reachable_from(self, trusted: Iterable[str]) -> list[LogKey]:
-        """Of these keys those that are trusted, and those that a trusted one names as the key after it.
-
-        When a trusted key was retired is taken from what it signed itself, not from the document.
-        """
-        known = set(trusted)
-        found = []
-        for key in self.keys:
-            if key.vkey not in known:
-                continue
-            retired = None if key.succession is None else _read_succession(self.origin, key)
-            if retired is None:
-                found.append(LogKey(key.vkey, key.created_ts))
-            else:
-                successor, size, ts = retired
-                known.add(successor)
-                found.append(LogKey(key.vkey, key.created_ts, ts, size, key.succession))
-        missing = known - {key.vkey for key in found}
-        return [*found, *(LogKey(vkey, "") for vkey in sorted(missing))]
+    When a trusted key was retired is taken from what it signed itself, not from the document.
+    """
+    known = set(trusted)
+    found = []
+    for key in keys.keys:
+        if key.vkey not in known:
+            continue
+        retired = None if key.succession is None else _read_succession(keys.origin, key)
+        if retired is None:
+            found.append(LogKey(key.vkey, key.created_ts))
+        else:
+            successor, size, ts = retired
+            known.add(successor)
+            found.append(LogKey(key.vkey, key.created_ts, ts, size, key.succession))
+    missing = known - {key.vkey for key in found}
+    return [*found, *(LogKey(vkey, "") for vkey in sorted(missing))]
 
 
 def _read_succession(origin: str, key: LogKey) -> tuple[str, int, str] | None:

@@ -2,60 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import StoredEntry, canonical, hash_entry
 from cmbs.ledger.proofs import verify_inclusion
 from cmbs.transparency.kernel.checkpoint import Checkpoint
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note
+from cmbs.transparency.kernel.published import ConsistencyProof, RecordProof, SignedCheckpoint
 from cmbs.transparency.kernel.records import HeadRecord, read_record
-
-FORMAT = "cmbs/1/proof"
-CHECKPOINT_KIND = "checkpoint"
-CONSISTENCY_KIND = "checkpoint-consistency"
-RECORD_KIND = "checkpoint-record"
-
-
-class SignedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A signed checkpoint. `note` is all of it; the other fields repeat what its text says. `root` is in hex."""
-
-    note: str
-    origin: str
-    size: int
-    root: str
-    format: str = FORMAT
-    kind: str = CHECKPOINT_KIND
-
-
-class ConsistencyProof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """That the tree of the note continues the tree of the first `from_size` records. Hashes are in hex."""
-
-    note: str
-    from_size: int
-    size: int
-    path: list[str]
-    format: str = FORMAT
-    kind: str = CONSISTENCY_KIND
-
-
-class RecordProof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """That the tree of the note has the `entry` at `leaf_index`.
-
-    The canonical bytes of the entry (RFC 8785) after a zero byte are what the leaf is the SHA-256 of. Its `payload` is
-    the record: how many entries the stream had, the root over them, the hash of the last one.
-    """
-
-    note: str
-    leaf_index: int
-    size: int
-    entry: dict[str, Any]
-    path: list[str]
-    format: str = FORMAT
-    kind: str = RECORD_KIND
 
 
 def describe_checkpoint(note: Note) -> SignedCheckpoint:

@@ -1,40 +1,22 @@
-// Requests to the server that served this page. The key stays in this module's memory; it is never stored, and never in a URL.
+// Requests to the server that served this page, checked against its description. The key stays in this module's memory;
+// it is never stored, and never in a URL.
 
 import { signal } from "@preact/signals";
-import type { components } from "./schema";
+import createClient, { type FetchResponse, type MaybeOptionalInit } from "openapi-fetch";
+import type { HttpMethod, PathsWithMethod, RequiredKeysOf } from "openapi-typescript-helpers";
+import { ApiError, hasStatus, readError } from "./errors";
+import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
-
-export interface Identity {
-  kind: string;
-  id: string;
-  authenticated: boolean;
-  key_id: string | null;
-  scopes: string[];
-  /** Scopes that hold for single sessions or spaces, with the ids, or beginnings of ids, that they hold for. */
-  restricted: Record<string, string[]>;
-}
-
-/** What the server said instead of an answer; `code` is the protocol's, or `NETWORK` where there was none. */
-export class ApiError extends Error {
-  constructor(
-    readonly status: number,
-    readonly code: string,
-    message: string,
-    readonly details: Record<string, unknown> = {},
-  ) {
-    super(message);
-  }
-}
 
 let key: string | null = null;
 
 /** Who the server takes this page for; null until it said so. */
-export const identity = signal<Identity | null>(null);
+export const identity = signal<Schemas["WhoAmI"] | null>(null);
 /** Whether the server asks for a key before it answers. */
 export const needsKey = signal(false);
 /** The name under which a server without keys is asked. */
-export const spokenName = signal("console");
+const SPOKEN_NAME = "operator:console";
 
 /** Whether this key has a scope for one session or space, or for any where none is named. */
 export function may(scope: string, target?: string): boolean {
@@ -57,90 +39,106 @@ export function mayWithdraw(space: string, proposer: { id: string }): boolean {
   return may("spaces:propose", space) && (isOperator() || proposer.id === identity.value?.id);
 }
 
-type Query = Record<string, string | number | boolean | null | undefined>;
+type Json = "application/json";
+type Path<Method extends HttpMethod> = PathsWithMethod<paths, Method>;
+type Options<P extends keyof paths, Method extends HttpMethod> = MaybeOptionalInit<paths[P], Method>;
+type Get<P extends Path<"get">> = Options<P, "get">;
+type Post<P extends Path<"post">> = Options<P, "post">;
+type Put<P extends Path<"put">> = Options<P, "put">;
+type Rest<Init> = RequiredKeysOf<Init> extends never ? [init?: Init] : [init: Init];
 
-interface Options {
-  method?: string;
-  body?: unknown;
-  text?: string;
-  type?: string;
-  query?: Query;
-  headers?: Record<string, string>;
-  signal?: AbortSignal | undefined;
+/** `openapi-fetch` infers options from what is passed, and takes a misspelt one. Here they are those of the path. */
+interface Api {
+  GET<P extends Path<"get">>(path: P, ...init: Rest<Get<P>>): Promise<FetchResponse<paths[P]["get"], Get<P>, Json>>;
+  POST<P extends Path<"post">>(path: P, ...init: Rest<Post<P>>): Promise<FetchResponse<paths[P]["post"], Post<P>, Json>>;
+  PUT<P extends Path<"put">>(path: P, ...init: Rest<Put<P>>): Promise<FetchResponse<paths[P]["put"], Put<P>, Json>>;
 }
 
-export function address(path: string, query: Query = {}): string {
-  const url = new URL(path.replace(/^\//, ""), document.baseURI);
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, String(value));
-  }
-  return url.href;
+const UNANSWERED = { code: "NETWORK", message: "the server did not answer", details: null } as const;
+const client = createClient<paths, Json>({
+  // What begins with a dot is taken from <base>: the server may be mounted below a path.
+  baseUrl: ".",
+  credentials: "omit",
+  headers: { accept: "application/json" },
+});
+client.use({
+  onRequest({ request: { headers } }) {
+    if (key !== null) headers.set("authorization", `Bearer ${key}`);
+    else if (!headers.has("x-cmbs-actor")) headers.set("x-cmbs-actor", SPOKEN_NAME);
+  },
+  onResponse({ response }) {
+    if (response.status === 401) needsKey.value = true;
+  },
+  onError({ request }) {
+    if (!request.signal.aborted) throw new ApiError(UNANSWERED);
+  },
+});
+
+export const api: Api = client;
+
+/** Options of a request whose answer is not parsed. */
+export const AS_IT_IS = { parseAs: "stream" } as const;
+/** Options of a request whose body is the text of a file. */
+export const AS_YAML = { headers: { "content-type": "application/yaml" }, bodySerializer: (text: unknown) => text };
+
+export interface Answered<Body = unknown> {
+  data?: Body;
+  error?: Schemas["ErrorResponse"];
+  response: Response;
+}
+type Data<A extends Answered> = NonNullable<A["data"]>;
+
+async function expectAnswer<A extends Answered>(asked: Promise<A>): Promise<A> {
+  const answer = await asked;
+  const { error, response } = answer;
+  if (response.ok) return answer;
+  throw readError(response, error);
 }
 
-function headersOf(options: Options): Record<string, string> {
-  const headers: Record<string, string> = { accept: "application/json", ...options.headers };
-  if (key !== null) headers["authorization"] = `Bearer ${key}`;
-  else headers["x-cmbs-actor"] ??= `operator:${spokenName.value}`;
-  if (options.body !== undefined) headers["content-type"] = "application/json";
-  if (options.text !== undefined) headers["content-type"] = options.type ?? "text/plain";
-  return headers;
+/** The answer; ApiError where the server refused, or did not answer. */
+export async function read<A extends Answered>(asked: Promise<A>): Promise<Data<A>> {
+  return (await expectAnswer(asked)).data!;
 }
 
-/** The raw answer; ApiError where the server refused, or did not answer. */
-export async function send(path: string, options: Options = {}): Promise<Response> {
-  const init: RequestInit = { method: options.method ?? "GET", headers: headersOf(options), credentials: "omit" };
-  if (options.signal) init.signal = options.signal;
-  if (options.body !== undefined) init.body = JSON.stringify(options.body);
-  if (options.text !== undefined) init.body = options.text;
-  let response: Response;
-  try {
-    response = await fetch(address(path, options.query), init);
-  } catch (error) {
-    if (options.signal?.aborted) throw error;
-    throw new ApiError(0, "NETWORK", "the server did not answer");
-  }
-  if (response.ok) return response;
-  if (response.status === 401) needsKey.value = true;
-  throw await readError(response);
-}
-
-async function readError(response: Response): Promise<ApiError> {
-  try {
-    const body = (await response.json()) as { error?: { code: string; message: string; details?: Record<string, unknown> } };
-    if (body.error) return new ApiError(response.status, body.error.code, body.error.message, body.error.details ?? {});
-  } catch {
-    // Not JSON: a proxy answered.
-  }
-  return new ApiError(response.status, `HTTP_${response.status}`, response.statusText || "the answer is not one of the API");
-}
-
-export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return (await (await send(path, { query, signal })).json()) as T;
-}
-
-export async function post<T>(path: string, body: unknown = {}, headers: Record<string, string> = {}): Promise<T> {
-  return (await (await send(path, { method: "POST", body, headers })).json()) as T;
+/** The same, of a request with `AS_IT_IS`: with a body that was not read yet. */
+export async function readResponse(asked: Promise<Answered>): Promise<Response> {
+  return (await expectAnswer(asked)).response;
 }
 
 /** The answer, or null where the server does not have the route or the thing. */
-export async function find<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T | null> {
+export async function find<A extends Answered>(asked: Promise<A>): Promise<Data<A> | null> {
   try {
-    return await get<T>(path, query, signal);
-  } catch (error) {
-    if (error instanceof ApiError && (error.status === 404 || error.status === 405)) return null;
-    throw error;
+    return await read(asked);
+  } catch (problem) {
+    if (hasStatus(problem, 404, 405)) return null;
+    throw problem;
   }
 }
 
-/** Every page of a list, up to `most` items. */
-export async function list<T>(path: string, member: string, query: Query = {}, most = 1000): Promise<T[]> {
-  const items: T[] = [];
-  let cursor: string | null = null;
+type AnsweredPage = Answered<{ next_cursor?: string | null }>;
+type AskPage<A extends AnsweredPage> = (cursor: string | undefined) => Promise<A>;
+
+/** The pages of a list, each asked for once the one before was taken. */
+export async function* readPages<A extends AnsweredPage>(ask: AskPage<A>): AsyncGenerator<Data<A>> {
+  let cursor: string | undefined;
   do {
-    const page: Record<string, unknown> = await get(path, { ...query, cursor });
-    items.push(...(page[member] as T[]));
-    cursor = (page["next_cursor"] as string | null) ?? null;
-  } while (cursor !== null && items.length < most);
+    const page = await read(ask(cursor));
+    yield page;
+    cursor = page.next_cursor ?? undefined;
+  } while (cursor !== undefined);
+}
+
+/** What is in the pages of a list, up to `most` items or some of the same page more. */
+export async function list<A extends AnsweredPage, Item>(
+  ask: AskPage<A>,
+  itemsOf: (page: Data<A>) => Item[],
+  most: number,
+): Promise<Item[]> {
+  const items: Item[] = [];
+  for await (const page of readPages(ask)) {
+    for (const each of itemsOf(page)) items.push(each);
+    if (items.length >= most) break;
+  }
   return items;
 }
 
@@ -149,12 +147,11 @@ export async function signIn(candidate: string | null): Promise<void> {
   const before = key;
   key = candidate;
   try {
-    identity.value = await get<Identity>("v1/whoami");
+    identity.value = await read(api.GET("/v1/whoami"));
     needsKey.value = false;
-  } catch (error) {
+  } catch (problem) {
     key = before;
-    if (error instanceof ApiError && error.status === 401) needsKey.value = true;
-    throw error;
+    throw problem;
   }
 }
 

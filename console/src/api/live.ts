@@ -1,6 +1,13 @@
 // Server-sent events over fetch, so that the key goes in a header. Reconnects by itself from the last event it saw.
 
-import { ApiError, send } from "./client";
+import { AS_IT_IS, type Answered, type Schemas, api, readResponse } from "./client";
+import { hasStatus, isRefused } from "./errors";
+import type { paths } from "./schema";
+
+type EveryQuery = NonNullable<paths["/v1/events"]["get"]["parameters"]["query"]>;
+/** What is followed: a session, a space, or all that the key may read, less what the query leaves out. */
+export type Feed = { session: string } | { space: string } | { every: EveryQuery };
+type EntryOf<F> = F extends { session: string } ? Schemas["AuditEvent"] : unknown;
 
 export interface Pulse {
   /** `off`: the server does not offer a stream here, or not to this key any more. */
@@ -10,10 +17,12 @@ export interface Pulse {
   retryAt: number;
 }
 
-export interface Message {
-  event: string;
+export interface Message<Entry> {
   id: string | null;
-  data: unknown;
+  /** Null where it says something else than that an entry was written. */
+  entry: Entry | null;
+  /** Whether it ends the stream, because this key may no longer listen. */
+  ends: boolean;
 }
 
 const STALE_MS = 10_000;
@@ -22,17 +31,17 @@ const LONGEST_RETRY_MS = 30_000;
 const TRANSIENT = [408, 429];
 
 /** Splits a stream of text into messages. */
-export class MessageReader {
+class MessageReader<Entry> {
   private rest = "";
 
-  read(chunk: string): Message[] {
+  read(chunk: string): Message<Entry>[] {
     const blocks = (this.rest + chunk).replaceAll("\r\n", "\n").split("\n\n");
     this.rest = blocks.pop() ?? "";
-    return blocks.map(parseBlock).filter((each) => each !== null);
+    return blocks.map((each) => parseBlock<Entry>(each)).filter((each) => each !== null);
   }
 }
 
-function parseBlock(block: string): Message | null {
+function parseBlock<Entry>(block: string): Message<Entry> | null {
   let event = "message";
   let id: string | null = null;
   const data: string[] = [];
@@ -45,13 +54,14 @@ function parseBlock(block: string): Message | null {
     else if (name === "data") data.push(value);
   }
   if (data.length === 0) return null;
-  return { event, id, data: JSON.parse(data.join("\n")) as unknown };
+  const said = JSON.parse(data.join("\n"));
+  return { id, entry: event === "entry" ? said : null, ends: event === "end" && said?.reason === "permission_lost" };
 }
 
-interface Follower {
+interface Follower<Entry> {
   /** Where to go on: the last event that was taken in, by its number or by the stream's cursor. */
   after: () => number | string | null;
-  take: (messages: Message[]) => void;
+  take: (messages: Message<Entry>[]) => void;
   pulse: (pulse: Pulse) => void;
 }
 
@@ -75,7 +85,7 @@ function whenVisible(signal: AbortSignal): Promise<void> {
  * A tab that is not looked at holds no connection: browsers open six to a server, for all tabs together. It goes on
  * from the last event when it is looked at again.
  */
-export function follow(path: string, follower: Follower): { stop: () => void; now: () => void } {
+export function follow<F extends Feed>(feed: F, follower: Follower<EntryOf<F>>): { stop: () => void; now: () => void } {
   const controller = new AbortController();
   const pulse: Pulse = { state: "connecting", heardAt: Date.now(), retryAt: 0 };
   let attempt = 0;
@@ -94,7 +104,7 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
   };
   document.addEventListener("visibilitychange", rest);
 
-  const hear = (messages: Message[]): void => {
+  const hear = (messages: Message<EntryOf<F>>[]): void => {
     attempt = 0;
     say({ state: "live", heardAt: Date.now() });
     if (messages.length > 0) follower.take(messages);
@@ -107,12 +117,12 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
       connection = new AbortController();
       const signal = AbortSignal.any([controller.signal, connection.signal]);
       try {
-        if (await listen(path, follower.after(), signal, hear)) {
+        if (await listen(feed, follower.after(), signal, hear)) {
           say({ state: "off" });
           break;
         }
       } catch (error) {
-        if (error instanceof ApiError && error.status >= 400 && error.status < 500 && !TRANSIENT.includes(error.status)) {
+        if (isRefused(error) && !hasStatus(error, ...TRANSIENT)) {
           say({ state: "off" });
           break;
         }
@@ -144,13 +154,38 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
   };
 }
 
+/** The stream from an event on; null where the answer is empty. */
+async function open(feed: Feed, after: number | string | null, signal: AbortSignal): Promise<Response["body"]> {
+  const options = { ...AS_IT_IS, headers: { accept: "text/event-stream" }, signal };
+  const ask = (): Promise<Answered> => {
+    if ("every" in feed) {
+      const query = { ...feed.every, after: after?.toString() };
+      return api.GET("/v1/events", { params: { query }, ...options });
+    }
+    const query = { after: after === null ? undefined : Number(after) };
+    if ("space" in feed) {
+      const path = { space_id: feed.space };
+      return api.GET("/v1/spaces/{space_id}/events", { params: { path, query }, ...options });
+    }
+    const path = { session_id: feed.session };
+    return api.GET("/v1/sessions/{session_id}/events", { params: { path, query }, ...options });
+  };
+  return (await readResponse(ask())).body;
+}
+
 /** Listen until the connection ends; true where the server said that this key may no longer listen. */
-async function listen(path: string, after: number | string | null, signal: AbortSignal, hear: (messages: Message[]) => void): Promise<boolean> {
-  const response = await send(path, { query: { after }, headers: { accept: "text/event-stream" }, signal });
+async function listen<Entry>(
+  feed: Feed,
+  after: number | string | null,
+  signal: AbortSignal,
+  hear: (messages: Message<Entry>[]) => void,
+): Promise<boolean> {
+  const stream = await open(feed, after, signal);
   hear([]);
-  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
-  const messages = new MessageReader();
-  let waiting: Message[] = [];
+  if (stream === null) return false;
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  const messages = new MessageReader<Entry>();
+  let waiting: Message<Entry>[] = [];
   let frame = 0;
   let ended = false;
   let problem: unknown = null;
@@ -171,7 +206,7 @@ async function listen(path: string, after: number | string | null, signal: Abort
       const { done, value } = await reader.read();
       if (done) break;
       for (const message of messages.read(value)) {
-        if (message.event === "end") ended = (message.data as { reason?: string } | null)?.reason === "permission_lost";
+        ended ||= message.ends;
         waiting.push(message);
       }
       frame ||= requestAnimationFrame(flush);

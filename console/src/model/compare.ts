@@ -46,21 +46,25 @@ export function listReporters(recorded: Recorded, by: By): string[] {
   return [...new Set(names.filter((name) => name !== null))];
 }
 
+const MEMBERS = [
+  "source_id", "observation_id", "eliminated", "probe", "obligation_id", "min_total_eliminations", "conclusion_id",
+] as const;
+
 function keyOf(event: AuditEvent): string {
   const { payload } = event;
-  const universe = payload["hypotheses"] as string[] | undefined;
-  if (kindOf(event) === "declare") return JSON.stringify([event.verb, universe ?? [event.outcome?.["universe_size"], payload["ontology"]]]);
-  const members = ["source_id", "observation_id", "eliminated", "probe", "obligation_id", "min_total_eliminations", "conclusion_id"];
-  return JSON.stringify([event.verb, isRefused(event), ...members.map((name) => payload[name] ?? null)]);
+  if (kindOf(event) === "declare") {
+    return JSON.stringify([event.verb, payload.hypotheses ?? [event.outcome?.universe_size, payload.ontology]]);
+  }
+  return JSON.stringify([event.verb, isRefused(event), ...MEMBERS.map((name) => payload[name] ?? null)]);
 }
 
 /** A session as it was; or, with a reporter, what its reports alone would have left. */
 export function trackOf(recorded: Recorded, by: By = "session", reporter: string | null = null): Track {
   const first = recorded.events[0];
-  const universe = first?.payload["hypotheses"] as string[] | undefined;
-  const ids = recorded.counts === null ? new Set(universe ?? []) : null;
-  const universeSize = Number(first?.outcome?.["universe_size"] ?? universe?.length ?? 0);
-  const attributes = (first?.payload["hypothesis_attributes"] as Track["attributes"] | undefined) ?? {};
+  const universe = first?.payload.hypotheses ?? [];
+  const ids = recorded.counts === null ? new Set(universe) : null;
+  const universeSize = first?.outcome?.universe_size ?? universe.length;
+  const attributes = first?.payload.hypothesis_attributes ?? {};
   const track: Track = { universeSize, ids, attributes, stops: [], gone: new Map(), left: universeSize };
   for (const event of recorded.events) {
     const kind = kindOf(event);
@@ -75,7 +79,7 @@ export function trackOf(recorded: Recorded, by: By = "session", reporter: string
       kind,
       source: sourceOf(event),
       subject: subjectOf(event, kind),
-      refused: isRefused(event) ? String(event.outcome?.["reason"] ?? "refused") : null,
+      refused: isRefused(event) ? (event.outcome?.reason ?? "refused") : null,
       removed: many,
       left: track.left,
       key: keyOf(event),
@@ -88,7 +92,7 @@ export function trackOf(recorded: Recorded, by: By = "session", reporter: string
 }
 
 function listRemoved(event: AuditEvent, track: Track, alone: boolean): string[] {
-  const named = alone ? ((event.payload["eliminated"] as string[] | undefined) ?? []) : (event.delta?.eliminated ?? []);
+  const named = alone ? (event.payload.eliminated ?? []) : (event.delta?.eliminated ?? []);
   return [...new Set(named)].filter((id) => track.ids?.has(id) && !track.gone.has(id));
 }
 

@@ -1,5 +1,6 @@
 // Where everything of the belief funnel stands: pure geometry, in pixels. One x axis for funnel, lanes and slider.
 
+import type { Schemas } from "../api/client";
 import type { SessionLog } from "./log";
 
 export const LANE_HEIGHT = 23;
@@ -57,7 +58,7 @@ export interface Mark {
 
 /** A reference strategy: the bits left after each probe, from none on, on average over all causes. */
 export interface Ghost {
-  name: "greedy" | "optimal";
+  name: Exclude<Schemas["Method"], "exact"> | "optimal";
   bits: number[];
 }
 

@@ -1,6 +1,7 @@
 // The causal graph of a session as the page holds it: numbers for nodes and arcs, each arc from cause to effect.
 
-import { ApiError, get } from "../api/client";
+import { api, readPages, type Schemas } from "../api/client";
+import { ApiError } from "../api/errors";
 import type { SessionLog } from "./log";
 
 export interface GraphNode {
@@ -28,46 +29,9 @@ export interface CausalGraph {
   index: Map<string, number>;
 }
 
-interface NodeItem {
-  hypothesis_id: string;
-  label: string;
-  type: string;
-  state: string;
-}
-
-interface EdgeItem {
-  hypothesis_id: string;
-  source: string;
-  target: string;
-  type: string;
-}
-
-interface GraphPage {
-  causal_graph_version: string;
-  nodes: NodeItem[];
-  edges: EdgeItem[];
-  next_cursor: string | null;
-}
-
-export interface PathEdge {
-  source: string;
-  target: string;
-  type: string;
-}
-
-/** A node that a search of the server found, with a shortest path to each end. */
-export interface Found {
-  hypothesis_id: string;
-  label: string;
-  type: string;
-  paths: { end: string; edges: PathEdge[] }[];
-}
-
-export interface SearchPage {
-  total: number;
-  is_cut: boolean;
-  results: Found[];
-}
+type NodeItem = Schemas["GraphNodeItem"];
+type EdgeItem = Omit<Schemas["GraphEdgeItem"], "state">;
+type PathEdge = Schemas["PathEdge"];
 
 /** More than this is not drawn: the list alone would be of no use either. */
 export const MAX_NODES = 6_000;
@@ -101,21 +65,24 @@ export function buildGraph(version: string, nodes: NodeItem[], edges: EdgeItem[]
 export async function loadGraph(id: string, signal: AbortSignal, shown: (items: number) => void): Promise<CausalGraph> {
   const nodes: NodeItem[] = [];
   const edges: EdgeItem[] = [];
-  let cursor: string | null = null;
   let version = "";
-  do {
-    const page: GraphPage = await get(`v1/sessions/${encodeURIComponent(id)}/graph`, { limit: PAGE, cursor }, signal);
+  const path = { session_id: id };
+  const ask = (cursor?: string) =>
+    api.GET("/v1/sessions/{session_id}/graph", { params: { path, query: { limit: PAGE, cursor } }, signal });
+  for await (const page of readPages(ask)) {
     nodes.push(...page.nodes);
     edges.push(...page.edges);
     version = page.causal_graph_version;
-    cursor = page.next_cursor;
     if (nodes.length > MAX_NODES || edges.length > MAX_EDGES) {
-      throw new ApiError(0, "TOO_LARGE_HERE", `a graph of more than ${nodes.length > MAX_NODES ? `${MAX_NODES} nodes` : `${MAX_EDGES} edges`} is too large to draw`, {
-        next: "ask GET /explain and GET /impact of the session: they search all of it",
+      const most = nodes.length > MAX_NODES ? `${MAX_NODES} nodes` : `${MAX_EDGES} edges`;
+      throw new ApiError({
+        code: "TOO_LARGE_HERE",
+        message: `a graph of more than ${most} is too large to draw`,
+        details: { next: "ask GET /explain and GET /impact of the session: they search all of it" },
       });
     }
     shown(nodes.length + edges.length);
-  } while (cursor !== null);
+  }
   return buildGraph(version, nodes, edges);
 }
 

@@ -1,16 +1,22 @@
 // A session as the page holds it: one column a figure, so that 36,000 events stay small, and a state at any event.
 // Every figure follows from the events; nothing is guessed.
 
-export interface AuditEvent {
-  seq: number;
-  event_id: string;
-  event_hash?: string;
-  verb: string;
-  ts: string;
-  payload: Record<string, unknown>;
-  outcome: Record<string, unknown> | null;
-  delta?: { eliminated: string[] };
-  actor?: { id: string; kind: string };
+import type { Schemas } from "../api/client";
+
+/** What any of several types has: each member, where it is there, as in the type that has it. */
+type AnyOf<Union, Names extends PropertyKey = Union extends unknown ? keyof Union : never> = {
+  [Name in Names]?: Union extends unknown ? (Name extends keyof Union ? Union[Name] : never) : never;
+};
+
+type Recorded = Schemas["AuditEvent"];
+
+/** An event as far as it is read here: those of a large universe come without ids, and without most hashes. */
+export interface AuditEvent extends Pick<Recorded, "seq" | "event_id" | "verb" | "ts"> {
+  event_hash?: Recorded["event_hash"];
+  delta?: Recorded["delta"];
+  payload: AnyOf<Recorded["payload"]> & { title?: string };
+  outcome: AnyOf<NonNullable<Recorded["outcome"]>> | null;
+  actor?: Pick<Schemas["RecordedActor"], "id" | "kind">;
 }
 
 export type Kind = "declare" | "eliminate" | "enter" | "exit" | "conclude" | "terminate";
@@ -93,14 +99,12 @@ export class SessionLog {
   universe: string[] = [];
   universeSize = 0;
   attributes: Record<string, Record<string, unknown>> = {};
-  metadata: Record<string, unknown> = {};
   title: string | null = null;
   /** Whether a kit or a provider of the server knows its probes. */
   hasKit = false;
-  ontology: Record<string, string> = {};
-  provider: { id: string; version: string } | null = null;
-  policy: Record<string, unknown> = {};
-  origin: { session_id: string; seq: number } | null = null;
+  ontology: Partial<Schemas["Ontology"]> = {};
+  provider: Schemas["ProviderReference"] | null = null;
+  origin: Schemas["SessionOrigin"] | null = null;
   endedAt: number | null = null;
   private index = new Map<string, number>();
   private goneAt = new Int32Array(0);
@@ -147,17 +151,15 @@ export class SessionLog {
 
   private declare(event: AuditEvent): void {
     const { payload } = event;
-    this.universeSize = Number(event.outcome?.["universe_size"] ?? 0);
-    this.metadata = (payload["metadata"] as Record<string, unknown> | null | undefined) ?? {};
-    this.title = (payload["title"] as string | undefined) ?? null;
-    this.hasKit = (payload["kit"] ?? payload["provider"] ?? null) !== null || String((payload["ontology"] as Record<string, string> | undefined)?.["causal_graph_ref"]).startsWith("kit:");
-    this.ontology = (payload["ontology"] as Record<string, string> | undefined) ?? {};
-    this.policy = (payload["policy"] as Record<string, unknown> | undefined) ?? {};
-    this.provider = (payload["provider"] as { id: string; version: string } | null | undefined) ?? null;
-    this.origin = (payload["origin"] as { session_id: string; seq: number } | undefined) ?? null;
+    this.universeSize = event.outcome?.universe_size ?? 0;
+    this.title = payload.title ?? null;
+    this.ontology = payload.ontology ?? {};
+    this.provider = payload.provider ?? null;
+    this.hasKit = this.provider !== null || this.ontology.causal_graph_ref?.startsWith("kit:") === true;
+    this.origin = payload.origin ?? null;
     if (!this.withIds) return;
-    this.attributes = (payload["hypothesis_attributes"] as typeof this.attributes | undefined) ?? {};
-    this.universe = (payload["hypotheses"] as string[] | undefined) ?? [];
+    this.attributes = payload.hypothesis_attributes ?? {};
+    this.universe = payload.hypotheses ?? [];
     this.index = new Map(this.universe.map((id, at) => [id, at]));
     this.goneAt = new Int32Array(this.universe.length).fill(-1);
   }
@@ -165,11 +167,11 @@ export class SessionLog {
   private note(event: AuditEvent, kind: Kind, refused: boolean, source: number, left: number): void {
     const subject = this.subjects[event.seq]!;
     if (refused) {
-      const reason = String(event.outcome?.["reason"] ?? "");
+      const reason = event.outcome?.reason ?? "";
       const what = kind === "exit" ? "exit" : kind === "conclude" ? "conclude" : "terminate";
       this.refusals.push({ seq: event.seq, what, id: subject, reason, source });
     } else if (kind === "enter") {
-      const needed = Number(event.payload["min_total_eliminations"] ?? 0);
+      const needed = event.payload.min_total_eliminations ?? 0;
       this.obligations.push({ id: subject, entered: event.seq, left: null, needed, startedAt: left });
     } else if (kind === "exit") {
       const obligation = this.obligations.find((each) => each.id === subject);
@@ -185,7 +187,7 @@ export class SessionLog {
     }
     const named = this.named.get(source) ?? { seen: new Uint8Array(this.universe.length), count: 0 };
     this.named.set(source, named);
-    for (const id of (event.payload["eliminated"] as string[] | undefined) ?? []) {
+    for (const id of event.payload.eliminated ?? []) {
       const at = this.index.get(id);
       if (at !== undefined && named.seen[at] === 0) {
         named.seen[at] = 1;
@@ -234,7 +236,7 @@ export class SessionLog {
 
 /** Who an event is of: the source that it names, else its actor. */
 export function sourceOf(event: AuditEvent): string {
-  return (event.payload["source_id"] as string | undefined) ?? event.actor?.id ?? UNNAMED;
+  return event.payload.source_id ?? event.actor?.id ?? UNNAMED;
 }
 
 /** A source with the next colour, and a letter that no other has. */
@@ -247,7 +249,7 @@ export function nextSource(id: string, others: Source[]): Source {
 }
 
 export function isRefused(event: AuditEvent): boolean {
-  return event.outcome?.["approved"] === false || event.outcome?.["accepted"] === false;
+  return event.outcome?.approved === false || event.outcome?.accepted === false;
 }
 
 export function kindOf(event: AuditEvent): Kind {
@@ -256,7 +258,7 @@ export function kindOf(event: AuditEvent): Kind {
 
 export function subjectOf(event: AuditEvent, kind: Kind): string {
   const member = kind === "eliminate" ? "observation_id" : kind === "conclude" ? "conclusion_id" : "obligation_id";
-  return String(event.payload[member] ?? "");
+  return event.payload[member] ?? "";
 }
 
 /** The part of an id that tells sources apart: `agent://metrics` is `metrics`. */

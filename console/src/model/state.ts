@@ -1,17 +1,10 @@
 // The state of a space with its history: each commit as lines of what was and what is.
 
-export interface Commit {
-  seq: number;
-  ts: string;
-  verb: string;
-  set: Record<string, string>;
-  unset: string[];
-}
+import type { Schemas } from "../api/client";
 
-export interface Change {
-  seq: number;
-  ts: string;
-  verb: string;
+export type Commit = Pick<Schemas["CommitItem"], "seq" | "ts" | "verb" | "set" | "unset">;
+
+export interface Change extends Pick<Commit, "seq" | "ts" | "verb"> {
   key: string;
   /** Null where it was not set. */
   before: string | null;
@@ -20,10 +13,7 @@ export interface Change {
 }
 
 /** A commit that changed the policy: how many of its keys. */
-export interface PolicyStep {
-  seq: number;
-  ts: string;
-  verb: string;
+export interface PolicyStep extends Pick<Commit, "seq" | "ts" | "verb"> {
   keys: number;
 }
 

@@ -2,7 +2,8 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { get } from "../api/client";
+import { type Schemas, api, read } from "../api/client";
+import type { paths } from "../api/schema";
 import { bitsOf, nextSource, type Source } from "../model/log";
 import { ago, bits, count, nameSession, plural } from "../ui/format";
 import { LiveChip, Page } from "../ui/frame";
@@ -13,32 +14,19 @@ import { Empty, Failure, Monogram, Panel, Skeleton, ToCopy, useLoad } from "../u
 import { Link, place, setQuery } from "../ui/router";
 import { Spark } from "../ui/spark";
 import { noteWaiting } from "./actions/inbox";
-import { pathOf, readInbox } from "./actions/model";
+import { findCaseSession, readInbox } from "./actions/model";
 
-interface Listed {
-  session_id: string;
-  created_ts: string;
-  updated_ts: string;
-  universe_size: number;
-  n_survivors: number;
-  head_seq: number;
-  title: string | null;
-  labels: Record<string, string>;
-  kit: string | null;
-  state: "open" | "concluded" | "contradiction" | "terminated";
-  conclusion: string | null;
-  active_obligations: string[];
-  sources: string[];
-  trail?: [number, number][];
-}
-
-interface Found {
-  sessions: Listed[];
-  next_cursor: string | null;
-}
+type Listed = Schemas["SessionItem"];
+type Filters = NonNullable<paths["/v1/sessions"]["get"]["parameters"]["query"]>;
 
 const PAGE = 50;
-const STATES: [string | null, string][] = [[null, "All"], ["open", "Open"], ["concluded", "Concluded"], ["contradiction", "Contradiction"], ["terminated", "Closed"]];
+const STATES: [Listed["state"] | null, string][] = [
+  [null, "All"],
+  ["open", "Open"],
+  ["concluded", "Concluded"],
+  ["contradiction", "Contradiction"],
+  ["terminated", "Closed"],
+];
 const SPANS: [string, string, number][] = [["", "Any time", 0], ["1", "Last day", 1], ["7", "Last 7 days", 7], ["30", "Last 30 days", 30]];
 
 /** Sessions in which something waits for a person, and what. */
@@ -49,9 +37,9 @@ async function findAsked(): Promise<Map<string, string>> {
   const sessions = new Map<string, string>();
   for (const each of items) {
     if (each.case_id === null) continue;
-    const path = `${pathOf(each.space_id)}/cases/${encodeURIComponent(each.case_id)}`;
-    const session = sessions.get(path) ?? (await get<{ session_id: string }>(path, { fields: "session_id" })).session_id;
-    sessions.set(path, session);
+    const name = `${each.space_id}/${each.case_id}`;
+    const session = sessions.get(name) ?? (await findCaseSession(each.space_id, each.case_id));
+    sessions.set(name, session);
     if (each.kind === "approval") asked.set(session, "Approve?");
     else if (!asked.has(session)) asked.set(session, "Did it run?");
   }
@@ -60,25 +48,28 @@ async function findAsked(): Promise<Map<string, string>> {
 
 export function CasesPage(): JSX.Element {
   const query = place.value.query;
-  const state = query.get("state");
+  const state = STATES.find(([name]) => name === query.get("state"))?.[0] ?? null;
   const text = query.get("text") ?? "";
   const kit = query.get("kit") ?? "";
   const agent = query.get("agent") ?? "";
   const days = Number(query.get("days") ?? 0);
   const [cursors, setCursors] = useState<string[]>([]);
-  const filters = { order: "newest", include: "trail", limit: PAGE, state, text, kit, agent, since: days > 0 ? new Date(Date.now() - days * 86_400_000).toISOString() : undefined };
+  const since = days > 0 ? new Date(Date.now() - days * 86_400_000).toISOString() : undefined;
+  const said = { state: state ?? undefined, text: text || undefined, kit: kit || undefined, agent: agent || undefined };
+  const filters: Filters = { ...said, order: "newest", limit: PAGE, since };
   const inputs = [state, text, kit, agent, days];
   const found = useLoad(async (signal) => {
     const pages: Listed[] = [];
     let next: string | null = null;
-    for (const cursor of [null, ...cursors]) {
-      const page: Found = await get("v1/sessions", { ...filters, cursor }, signal);
+    for (const cursor of [undefined, ...cursors]) {
+      const query: Filters = { ...filters, include: "trail", cursor };
+      const page = await read(api.GET("/v1/sessions", { params: { query }, signal }));
       pages.push(...page.sessions);
       next = page.next_cursor;
     }
     return { sessions: pages, next };
   }, [...inputs, cursors.length]);
-  const news = useNews("v1/events");
+  const news = useNews({ every: {} });
   const asked = useLoad(findAsked, [news.count]);
   // A case stays in its section until the list is drawn anew; that something waits in it is said where it stands.
   const placed = useMemo(() => asked.value, [found.value, asked.value === null]);
@@ -131,14 +122,14 @@ function moveRow(by: number): void {
 }
 
 /** The sessions that have changed since they were drawn. Rows never move under the pointer: the new order waits for a click. */
-function useChangedSessions(shown: Listed[] | null, filters: Record<string, string | number | null | undefined>, news: number): string[] {
+function useChangedSessions(shown: Listed[] | null, filters: Filters, news: number): string[] {
   const [changed, setChanged] = useState<string[]>([]);
   useEffect(() => setChanged([]), [shown]);
   useEffect(() => {
     if (shown === null || news === 0) return undefined;
     const controller = new AbortController();
     const known = new Map(shown.map((each) => [each.session_id, each.head_seq]));
-    get<Found>("v1/sessions", { ...filters, include: undefined }, controller.signal).then(
+    read(api.GET("/v1/sessions", { params: { query: filters }, signal: controller.signal })).then(
       (page) => setChanged(page.sessions.filter((each) => known.get(each.session_id) !== each.head_seq).map((each) => each.session_id)),
       () => undefined,
     );

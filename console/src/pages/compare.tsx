@@ -2,11 +2,11 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get } from "../api/client";
+import { type Schemas, api, read } from "../api/client";
 import { follow, type Pulse } from "../api/live";
 import { type By, type Recorded, compareTracks, listReporters, listSources, trackOf } from "../model/compare";
 import { loadEvents } from "../model/load";
-import { type AuditEvent, nameOf } from "../model/log";
+import { nameOf } from "../model/log";
 import { FiguresPanel, RuledOut, WhereTheyPart, type Sides } from "../ui/comparison";
 import { LiveChip, Page } from "../ui/frame";
 import { Icon } from "../ui/icons";
@@ -16,34 +16,19 @@ import { Link, place, setQuery } from "../ui/router";
 import { verifyStream } from "../verify/client";
 import type { Verdict } from "../verify/verify";
 
-interface Choice {
-  session_id: string;
-  title: string | null;
-  created_ts: string;
-}
-
-interface Report {
-  seq: number;
-  source_id: string;
-  observation_id: string;
-  probe_id: string | null;
-}
-
-interface Contradiction {
-  contradiction: boolean;
-  alone: { hypothesis_id: string; report: Report }[];
-  n_alone: number;
-  smallest: number;
-}
+type Choice = Pick<Schemas["SessionItem"], "session_id" | "title" | "created_ts">;
+type Report = Schemas["ReportItem"];
 
 const MOST_SESSIONS = 100;
 
 /** The newest sessions to choose from; those in the address are among them, however old they are. */
 function useChoices(wanted: (string | null)[]): { list: Choice[]; error: unknown; loading: boolean } {
   const loaded = useLoad(async (signal) => {
-    const page = await get<{ sessions: Choice[] }>("v1/sessions", { order: "newest", limit: MOST_SESSIONS }, signal);
-    const missing = [...new Set(wanted)].filter((id) => id !== null && !page.sessions.some((each) => each.session_id === id)) as string[];
-    return [...page.sessions, ...missing.map((id): Choice => ({ session_id: id, title: null, created_ts: "" }))];
+    const params = { query: { order: "newest", limit: MOST_SESSIONS } as const };
+    const { sessions } = await read(api.GET("/v1/sessions", { params, signal }));
+    const missing = new Set(wanted.filter((id) => id !== null));
+    for (const each of sessions) missing.delete(each.session_id);
+    return [...sessions, ...[...missing].map((id): Choice => ({ session_id: id, title: null, created_ts: "" }))];
   }, wanted);
   return { list: loaded.value ?? [], error: loaded.error, loading: loaded.loading };
 }
@@ -74,14 +59,14 @@ function useEvents(id: string | null): Followed {
         setState({ recorded, size: recorded.events.length, error: null });
         const last = recorded.events.at(-1);
         // The reports of a large universe come without ids, and their counts are asked for once.
-        if (recorded.counts !== null || (last?.verb === "REQUEST_TERMINATION" && last.outcome?.["approved"] === true)) return;
-        live.current = follow(`v1/sessions/${encodeURIComponent(id)}/events`, {
+        const isEnded = last?.verb === "REQUEST_TERMINATION" && last.outcome?.approved === true;
+        if (recorded.counts !== null || isEnded) return;
+        live.current = follow({ session: id }, {
           after: () => recorded.events.at(-1)?.seq ?? null,
           pulse: setPulse,
           take: (messages) => {
-            for (const message of messages) {
-              const event = message.data as AuditEvent;
-              if (message.event === "entry" && event.seq === recorded.events.length) recorded.events.push(event);
+            for (const { entry } of messages) {
+              if (entry?.seq === recorded.events.length) recorded.events.push(entry);
             }
             setState({ recorded, size: recorded.events.length, error: null });
           },
@@ -201,7 +186,7 @@ function Body({ sides, by, a, b }: { sides: Sides; by: By; a: string; b: string 
     setChecking(true);
     setError(null);
     try {
-      const check = (id: string): Promise<Verdict> => verifyStream(id, `v1/sessions/${encodeURIComponent(id)}/audit`, () => undefined);
+      const check = (id: string): Promise<Verdict> => verifyStream(id, () => undefined);
       const first = await check(a);
       setVerdicts([first, a === b ? first : await check(b)]);
     } catch (problem) {
@@ -238,7 +223,10 @@ function Body({ sides, by, a, b }: { sides: Sides; by: By; a: string; b: string 
 
 /** Where nothing is left: the causes that one report alone speaks against, and the report to ask again. */
 function Explained({ letter, id, sides }: { letter: string; id: string; sides: Sides }): JSX.Element {
-  const found = useLoad((signal) => get<Contradiction>(`v1/sessions/${encodeURIComponent(id)}/contradiction`, {}, signal), [id, letter === "A" ? sides.a.stops.length : sides.b.stops.length]);
+  const found = useLoad((signal) => {
+    const params = { path: { session_id: id } };
+    return read(api.GET("/v1/sessions/{session_id}/contradiction", { params, signal }));
+  }, [id, letter === "A" ? sides.a.stops.length : sides.b.stops.length]);
   const value = found.value;
   const reports = new Map<number, { report: Report; causes: string[] }>();
   for (const each of value?.alone ?? []) {

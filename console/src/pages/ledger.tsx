@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { get, saveFile } from "../api/client";
+import { api, read, saveFile } from "../api/client";
 import { clock, count, day, nameSession, plural, short } from "../ui/format";
 import { LiveChip, Page } from "../ui/frame";
 import { useFresh } from "../ui/fresh";
@@ -10,27 +10,27 @@ import { Icon } from "../ui/icons";
 import { useNews } from "../ui/news";
 import { Failure, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link } from "../ui/router";
-import { exportStream, verifyFile, verifyStream } from "../verify/client";
+import { exportStream, placeOf, verifyFile, verifyStream } from "../verify/client";
 import type { Verdict } from "../verify/verify";
 import { Finding } from "./session/side";
 import { listSpaces } from "./actions/model";
 
-interface Entry {
-  seq: number;
-  event_id: string;
-  event_hash: string;
-  ts: string;
-  verb: string;
-}
-
-function pathOf(stream: string): string {
-  return stream.startsWith("space:") ? `v1/spaces/${encodeURIComponent(stream.slice(6))}/audit` : `v1/sessions/${encodeURIComponent(stream)}/audit`;
-}
-
 const PAGE = 100;
+const SHOWN = "events.seq,events.event_id,events.event_hash,events.ts,events.verb,next_cursor";
+
+async function readEntries(stream: string, cursor: string | undefined) {
+  const query = { limit: PAGE, cursor, fields: SHOWN };
+  const place = placeOf(stream);
+  if ("space" in place) {
+    const params = { path: { space_id: place.space }, query };
+    return read(api.GET("/v1/spaces/{space_id}/audit", { params }));
+  }
+  const params = { path: { session_id: place.session }, query };
+  return read(api.GET("/v1/sessions/{session_id}/audit", { params }));
+}
 
 export function LedgerPage({ stream }: { stream: string | undefined }): JSX.Element {
-  const news = useNews(stream ? pathOf(stream).replace(/audit$/, "events") : "v1/events");
+  const news = useNews(stream ? placeOf(stream) : { every: {} });
   return (
     <Page title="Ledger" chips={stream && <span class="chip wide mono">{stream}</span>} status={<LiveChip pulse={news.pulse} retry={news.retry} />}>
       <div class="cols">
@@ -46,7 +46,8 @@ export function LedgerPage({ stream }: { stream: string | undefined }): JSX.Elem
 
 function Streams({ news }: { news: number }): JSX.Element {
   const streams = useLoad(async () => {
-    const [page, spaces] = await Promise.all([get<{ sessions: { session_id: string; head_seq: number; title: string | null; kit: string | null }[] }>("v1/sessions", { limit: 100, order: "newest" }), listSpaces().catch(() => [])]);
+    const newest = read(api.GET("/v1/sessions", { params: { query: { limit: 100, order: "newest" } } }));
+    const [page, spaces] = await Promise.all([newest, listSpaces().catch(() => [])]);
     return [...spaces.map((each) => ({ name: `space:${each}`, about: "space", entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, about: nameSession(each), entries: each.head_seq + 1 }))];
   }, [news]);
   const { shown, chip } = useFresh(streams.value ?? [], (each) => each.name);
@@ -63,9 +64,9 @@ function Streams({ news }: { news: number }): JSX.Element {
 }
 
 function Entries({ stream, news }: { stream: string; news: number }): JSX.Element {
-  const [cursors, setCursors] = useState<(string | null)[]>([null]);
-  const cursor = cursors[cursors.length - 1] ?? null;
-  const page = useLoad(() => get<{ events: Entry[]; next_cursor?: string | null }>(pathOf(stream), { limit: PAGE, cursor, fields: "events.seq,events.event_id,events.event_hash,events.ts,events.verb,next_cursor" }), [stream, cursor, news]);
+  const [cursors, setCursors] = useState<(string | undefined)[]>([undefined]);
+  const cursor = cursors[cursors.length - 1];
+  const page = useLoad(() => readEntries(stream, cursor), [stream, cursor, news]);
   return (
     <Panel title="Entries" note={<Link to="ledger" class="under">all streams</Link>} actions={
       <span class="row">
@@ -94,11 +95,12 @@ function StreamCheck({ stream }: { stream: string }): JSX.Element {
   const run = (): void => {
     setProgress("reading");
     setError(null);
-    verifyStream(stream, pathOf(stream), (done, of) => setProgress(`${count(done)} of ${count(of)}`)).then(setVerdict, setError).finally(() => setProgress(null));
+    const tell = (done: number, of: number): void => setProgress(`${count(done)} of ${count(of)}`);
+    verifyStream(stream, tell).then(setVerdict, setError).finally(() => setProgress(null));
   };
   const save = async (): Promise<void> => {
     try {
-      saveFile(`${stream.replace(":", "-")}.jsonl`, await exportStream(stream, pathOf(stream)), "application/jsonl");
+      saveFile(`${stream.replace(":", "-")}.jsonl`, await exportStream(stream), "application/jsonl");
     } catch (problem) {
       setError(problem);
     }

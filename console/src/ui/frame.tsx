@@ -3,7 +3,8 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, hasKey, identity, isOperator, may, needsKey, signIn, signOut } from "../api/client";
+import { hasKey, identity, isOperator, may, needsKey, signIn, signOut } from "../api/client";
+import { hasStatus } from "../api/errors";
 import type { Pulse } from "../api/live";
 import { span } from "./format";
 import { Icon, type Shape } from "./icons";
@@ -183,7 +184,8 @@ export function SignIn(): JSX.Element {
       await signIn(key.trim());
       setKey("");
     } catch (error) {
-      setProblem(error instanceof ApiError && error.status === 401 ? "The server does not know this key, or it was revoked." : String(error instanceof Error ? error.message : error));
+      const message = error instanceof Error ? error.message : String(error);
+      setProblem(hasStatus(error, 401) ? "The server does not know this key, or it was revoked." : message);
     }
   };
   return (

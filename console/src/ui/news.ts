@@ -1,7 +1,7 @@
 // That something was written: pages read again what they show of it.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { follow, type Pulse } from "../api/live";
+import { type Feed, type Pulse, follow } from "../api/live";
 
 /** Many entries in a row are one piece of news. */
 const QUIET_MS = 500;
@@ -16,23 +16,23 @@ export interface News extends Following {
   count: number;
 }
 
-/** Follow the streams of a path; null follows nothing. */
-export function useNews(path: string | null): News {
+/** Follow what is named; null follows nothing. */
+export function useNews(feed: Feed | null): News {
   const [count, setCount] = useState(0);
   const [pulse, setPulse] = useState<Pulse | null>(null);
   const live = useRef<{ stop: () => void; now: () => void } | null>(null);
   useEffect(() => {
-    if (path === null) return undefined;
+    if (feed === null) return undefined;
     let last: string | null = null;
     let timer = 0;
-    live.current = follow(path, {
+    live.current = follow(feed, {
       after: () => last,
       pulse: setPulse,
       take: (messages) => {
         // What was written between a page's first reading and the beginning of the stream is not in the stream.
         const begins = last === null && messages.length > 0;
         for (const each of messages) last = each.id ?? last;
-        if (begins || messages.some((each) => each.event === "entry")) timer ||= window.setTimeout(() => {
+        if (begins || messages.some((each) => each.entry !== null)) timer ||= window.setTimeout(() => {
           timer = 0;
           setCount((n) => n + 1);
         }, QUIET_MS);
@@ -43,7 +43,7 @@ export function useNews(path: string | null): News {
       live.current?.stop();
       live.current = null;
     };
-  }, [path]);
+  }, [JSON.stringify(feed)]);
   return { count, pulse, retry: () => live.current?.now() };
 }
 

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "../api/client";
+import { ApiError, findNext } from "../api/errors";
 import type { Source } from "../model/log";
 import { splitCode } from "./format";
 import { Icon, type Shape } from "./icons";
@@ -44,16 +44,16 @@ export function Monogram({ source }: { source: Source | undefined }): JSX.Elemen
 /** What went wrong, its code, and what to do; one panel fails alone. */
 export function Failure({ error, retry }: { error: unknown; retry?: () => void }): JSX.Element {
   const known = error instanceof ApiError ? error : null;
-  const next = known?.details["next"];
+  const next = findNext(error);
   return (
     <div class="body failure" role="alert">
       <p class="strong">
-        <Icon of={known?.code === "LEDGER_CORRUPT" ? "broken" : "warn"} tone="refused" /> <Message text={error instanceof Error ? error.message : String(error)} />
+        <Icon of={known?.error.code === "LEDGER_CORRUPT" ? "broken" : "warn"} tone="refused" /> <Message text={error instanceof Error ? error.message : String(error)} />
       </p>
-      {typeof next === "string" && <p class="f2"><Message text={next} /></p>}
+      {next !== null && <p class="f2"><Message text={next} /></p>}
       {known && (
         <p class="mono f3">
-          {known.code}
+          {known.error.code}
           {known.status > 0 && ` · ${known.status}`}
         </p>
       )}

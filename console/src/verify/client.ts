@@ -1,8 +1,28 @@
 // The page's side of the verification worker.
 
-import { send } from "../api/client";
+import { AS_IT_IS, type Answered, api, readResponse } from "../api/client";
 import type { Order, Report } from "./worker";
 import type { Verdict } from "./verify";
+
+/** Whose log a stream is: of a session, or of a space. */
+export function placeOf(stream: string): { session: string } | { space: string } {
+  return stream.startsWith("space:") ? { space: stream.slice(6) } : { session: stream };
+}
+
+/** A page of a stream, as its bytes were hashed. */
+async function readText(stream: string, cursor: string | undefined): Promise<string> {
+  const place = placeOf(stream);
+  const query = { cursor };
+  const ask = (): Promise<Answered> => {
+    if ("space" in place) {
+      const params = { path: { space_id: place.space }, query };
+      return api.GET("/v1/spaces/{space_id}/audit", { params, ...AS_IT_IS });
+    }
+    const params = { path: { session_id: place.session }, query };
+    return api.GET("/v1/sessions/{session_id}/audit", { params, ...AS_IT_IS });
+  };
+  return (await readResponse(ask())).text();
+}
 
 class Checker {
   private readonly worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
@@ -21,15 +41,14 @@ class Checker {
   }
 
   /** All entries of a stream, as they were hashed. */
-  async load(path: string): Promise<number> {
-    let cursor: string | null = null;
+  async load(stream: string): Promise<number> {
+    let cursor: string | undefined;
     let events = 0;
     do {
-      const text: string = await (await send(path, { query: { cursor } })).text();
-      const page = await this.ask({ kind: "page", text }, "page");
-      cursor = page.cursor;
+      const page = await this.ask({ kind: "page", text: await readText(stream, cursor) }, "page");
+      cursor = page.cursor ?? undefined;
       events = page.events;
-    } while (cursor !== null);
+    } while (cursor !== undefined);
     return events;
   }
 
@@ -48,9 +67,9 @@ async function withChecker<T>(use: (checker: Checker) => Promise<T>): Promise<T>
 }
 
 /** Recompute a stream of the server from its entries. */
-export async function verifyStream(stream: string, path: string, progress: (done: number, of: number) => void): Promise<Verdict> {
+export async function verifyStream(stream: string, progress: (done: number, of: number) => void): Promise<Verdict> {
   return withChecker(async (checker) => {
-    const events = await checker.load(path);
+    const events = await checker.load(stream);
     const report = await checker.ask({ kind: "check", stream }, "verdicts", (done) => progress(done, events));
     return report.verdicts[0]!;
   });
@@ -61,9 +80,9 @@ export async function verifyFile(text: string, progress: (done: number) => void)
   return withChecker(async (checker) => (await checker.ask({ kind: "file", text }, "verdicts", progress)).verdicts);
 }
 
-export async function exportStream(stream: string, path: string): Promise<string> {
+export async function exportStream(stream: string): Promise<string> {
   return withChecker(async (checker) => {
-    await checker.load(path);
+    await checker.load(stream);
     return (await checker.ask({ kind: "export", stream }, "export")).text;
   });
 }

@@ -1,6 +1,8 @@
 // Decides every event of a session again, as docs/reference/export.md says, and compares: bytes, hashes, chain, decisions
 // and survivor commitments. Written from that document, so it is a second opinion.
 
+import type { Schemas } from "../api/client";
+import type { AuditEvent } from "../model/log";
 import { canonicalize, comparePoints, type Json } from "./canonical";
 import { MerkleTree, Survivors, commitTo, encode, hashLeaf, toHex } from "./merkle";
 import { FORMAT, type RawEntry } from "./reading";
@@ -25,34 +27,12 @@ export class Mismatch extends Error {
 /** An entry of a format that this page was not written for: neither good nor bad. */
 export class OtherFormat extends Error {}
 
-interface Entry {
-  format: string;
-  stream_id: string;
-  seq: number;
-  event_id: string;
-  ts: string;
-  prev_event_hash: string;
-  verb: string;
-  payload: Record<string, Json>;
-  outcome: Record<string, Json> | null;
-  delta: { eliminated: string[] };
-  survivors_before_hash: string;
-  survivors_after_hash: string;
-  idempotency_key?: string;
-  notes?: string;
-  actor?: { id: string };
-  state?: string;
-}
-
-interface Policy {
-  allow_force: boolean;
-  stability_window: number;
-  validate_hypotheses: boolean;
-  conclusions?: string;
-  eliminations?: string;
-}
-
 type Verdict = { [name: string]: Json } | null;
+
+/** An entry as it says that it is: of one that is not, the first check that reads it fails. */
+interface Entry extends Omit<Schemas["AuditEvent"], "event_hash" | "payload" | "outcome">, Pick<AuditEvent, "payload"> {
+  outcome: Verdict;
+}
 
 function expect(holds: boolean, reason: string, expected: unknown = "", found: unknown = ""): void {
   if (!holds) throw new Mismatch(reason, String(expected), String(found));
@@ -71,9 +51,10 @@ export class ChainCheck {
   ) {}
 
   append(raw: RawEntry): Entry {
-    const entry = JSON.parse(raw.text) as Entry;
+    const read = JSON.parse(raw.text);
+    const entry: Entry = read;
     if (entry.format !== FORMAT) throw new OtherFormat(`event ${this.size} is not of the format ${FORMAT}, which is the only one that this page reads`);
-    expect(canonicalize(entry as unknown as Json) === raw.text, "bytes are not canonical");
+    expect(canonicalize(read) === raw.text, "bytes are not canonical");
     const hash = toHex(hashLeaf(encode(raw.text)));
     expect(hash === raw.hash, "hash does not follow from the bytes", hash, raw.hash);
     expect(entry.prev_event_hash === this.head, "link does not follow", this.head, entry.prev_event_hash);
@@ -101,7 +82,7 @@ export class SessionCheck {
   commitments = 0;
   private universe = new Map<string, number>();
   private survivors: Survivors | null = null;
-  private policy: Policy = { allow_force: false, stability_window: 0, validate_hypotheses: false };
+  private policy: Schemas["RecordedPolicy"] = { allow_force: false, stability_window: 0, validate_hypotheses: false };
   private readonly obligations = new Map<string, { before: number; left: boolean }>();
   private readonly concluded: string[] = [];
   private readonly observations = new Set<string>();
@@ -151,10 +132,10 @@ export class SessionCheck {
     this.compareCommitment(entry, entry.survivors_after_hash, "survivors do not follow");
     const verdict = first ? entry.outcome : this.rule(entry);
     expect(
-      canonicalize(verdict as Json) === canonicalize(entry.outcome as Json),
+      canonicalize(verdict) === canonicalize(entry.outcome),
       "decision does not follow",
-      canonicalize(verdict as Json),
-      canonicalize(entry.outcome as Json),
+      canonicalize(verdict),
+      canonicalize(entry.outcome),
     );
   }
 
@@ -166,7 +147,7 @@ export class SessionCheck {
   }
 
   private declare(entry: Entry): void {
-    const ids = entry.payload["hypotheses"] as string[];
+    const ids = entry.payload.hypotheses!;
     expect(ids.length > 0, "universe is empty");
     for (let at = 0; at < ids.length; at++) {
       if (at > 0) expect(comparePoints(ids[at - 1]!, ids[at]!) < 0, "universe is not sorted", "", ids[at]);
@@ -178,7 +159,7 @@ export class SessionCheck {
     expect(outcome["universe_size"] === ids.length, "universe size does not follow", ids.length, outcome["universe_size"]);
     expect(Object.keys(outcome).length === 2, "outcome of the declaration has other members");
     this.survivors = new Survivors(ids.length);
-    this.policy = entry.payload["policy"] as unknown as Policy;
+    this.policy = entry.payload.policy!;
   }
 
   private compareCommitment(entry: Entry, found: string, reason: string): void {
@@ -188,11 +169,11 @@ export class SessionCheck {
   }
 
   private eliminate(entry: Entry): string[] {
-    const named = entry.payload["eliminated"] as string[];
-    const pair = JSON.stringify([entry.payload["source_id"]!, entry.payload["observation_id"]!]);
+    const named = entry.payload.eliminated!;
+    const pair = JSON.stringify([entry.payload.source_id, entry.payload.observation_id]);
     expect(!this.observations.has(pair), "observation occurs twice", "", pair);
     this.observations.add(pair);
-    if (this.policy.eliminations === "observations") expect(entry.payload["probe"] !== null, "ruled out by free hand");
+    if (this.policy.eliminations === "observations") expect(entry.payload.probe !== null, "ruled out by free hand");
     for (let at = 0; at < named.length; at++) {
       if (at > 0) expect(comparePoints(named[at - 1]!, named[at]!) < 0, "ids are not sorted", "", named[at]);
       if (this.policy.validate_hypotheses) expect(this.universe.has(named[at]!), "id outside of the universe", "", named[at]);
@@ -202,7 +183,7 @@ export class SessionCheck {
 
   private rule(entry: Entry): Verdict {
     const verdict = this.ruleByVerb(entry);
-    const force = entry.verb === "REQUEST_TERMINATION" && (entry.payload["context"] as { force?: Json } | null)?.force === true;
+    const force = entry.verb === "REQUEST_TERMINATION" && entry.payload.context?.force === true;
     const refused = entry.verb === "REQUEST_TERMINATION" && verdict?.["approved"] === false;
     expect((entry.notes !== undefined) === (force && refused), "note at the wrong place");
     return verdict;
@@ -214,18 +195,18 @@ export class SessionCheck {
       case "ELIMINATE":
         return null;
       case "ENTER_OBLIGATION": {
-        const id = payload["obligation_id"] as string;
+        const id = payload.obligation_id!;
         expect(!this.obligations.has(id), "obligation entered twice", "", id);
         this.obligations.set(id, { before: this.eliminated(), left: false });
-        this.thresholds.set(id, payload["min_total_eliminations"] as number);
+        this.thresholds.set(id, payload.min_total_eliminations!);
         return null;
       }
       case "REQUEST_EXIT":
-        return this.ruleExit(payload["obligation_id"] as string);
+        return this.ruleExit(payload.obligation_id!);
       case "DECLARE_CONCLUSION":
-        return this.ruleConclusion(payload["conclusion_id"] as string);
+        return this.ruleConclusion(payload.conclusion_id!);
       case "REQUEST_TERMINATION":
-        return this.ruleTermination((payload["context"] as { force?: Json } | null)?.force === true);
+        return this.ruleTermination(payload.context?.force === true);
       default:
         throw new Mismatch("verb that is not defined", "", entry.verb);
     }

@@ -16,8 +16,8 @@ from cmbs.audit.kernel.verify import Anchors, verify_proof
 from cmbs.audit.proofs import Prover
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidProof
-from cmbs.transparency.kernel.checkpoint import LogKey
 from cmbs.transparency.kernel.notes import Algorithm, SigningKey
+from cmbs.transparency.kernel.published import LogKey
 from cmbs.transparency.notary import Notary
 from tests.support.signing import notary_of
 from tests.support.store_fixture import StoreFixture, declared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -16,10 +16,11 @@ from cmbs.http import BeliefApp
 from cmbs.ledger.merkle import leaf_hash, root_of_hashes
 from cmbs.ledger.proofs import consistency_path
 from cmbs.stores import open_store
-from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey
+from cmbs.transparency.kernel.checkpoint import Checkpoint
 from cmbs.transparency.kernel.documents import describe_consistency
 from cmbs.transparency.kernel.faults import FaultKind
 from cmbs.transparency.kernel.notes import Algorithm, Note, SigningKey
+from cmbs.transparency.kernel.published import LogKey
 from cmbs.transparency.kernel.records import HeadRecord
 from tests.support.in_process import Client, client_of
 from tests.support.signing import notary_of
@@ -40,20 +41,20 @@ def sign(leaves: list[bytes], size: int, origin: str = NAME, key: SigningKey = K
     return Note(text, (key.sign(text),))
 
 
-class FakeServer(httpx.BaseTransport):
+class FakeServer(httpx2.BaseTransport):
     """A server that answers with the checkpoint and the tree it is given, honest or not."""
 
     def __init__(self, note: Note, leaves: list[bytes], size: int) -> None:
         self.note, self.leaves, self.size = note, leaves, size
         self.authorization = ""
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         self.authorization = request.headers.get("authorization", "")
         if request.url.path == "/v1/checkpoint":
-            return httpx.Response(200, text=self.note.encoded)
+            return httpx2.Response(200, text=self.note.encoded)
         old_size = int(request.url.params["from"])
         path = consistency_path(self.leaves[: self.size], old_size)
-        return httpx.Response(200, content=msgspec.json.encode(describe_consistency(self.note, old_size, path)))
+        return httpx2.Response(200, content=msgspec.json.encode(describe_consistency(self.note, old_size, path)))
 
 
 @pytest.mark.req("TLOG-CHECK-02")
@@ -86,20 +87,20 @@ def test_what_a_server_signs_now_must_continue_what_was_kept(
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (httpx.Response(500, text="no"), StoreUnavailable),
-        (httpx.Response(200, text="nonsense"), InvalidRequest),
+        (httpx2.Response(500, text="no"), StoreUnavailable),
+        (httpx2.Response(200, text="nonsense"), InvalidRequest),
         (None, StoreUnavailable),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_an_error_and_not_a_finding(
-    answer: httpx.Response | None, error: type[Exception]
+    answer: httpx2.Response | None, error: type[Exception]
 ) -> None:
-    def handle(_: httpx.Request) -> httpx.Response:
+    def handle(_: httpx2.Request) -> httpx2.Response:
         if answer is None:
-            raise httpx.ConnectError("refused")
+            raise httpx2.ConnectError("refused")
         return answer
 
-    with closing(CheckpointClient("http://server.example", transport=httpx.MockTransport(handle))) as client:
+    with closing(CheckpointClient("http://server.example", transport=httpx2.MockTransport(handle))) as client:
         for ask in (client.checkpoint, client.keys, lambda: client.consistency(1)):
             with pytest.raises(error):
                 ask()
@@ -108,19 +109,19 @@ def test_an_answer_that_cannot_be_used_is_an_error_and_not_a_finding(
 # --- the record of one session, held against a server ---
 
 
-class Served(httpx.BaseTransport):
+class Served(httpx2.BaseTransport):
     """The way to an application in this process; `instead` is answered in the place of what it says."""
 
-    def __init__(self, client: Client, instead: httpx.Response | None = None) -> None:
+    def __init__(self, client: Client, instead: httpx2.Response | None = None) -> None:
         self.client, self.instead = client, instead
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         # Proofs of spaces are for operators.
         answer = self.client.get(request.url.raw_path.decode(), headers={"x-cmbs-actor": "operator:alice"})
-        return self.instead or httpx.Response(answer.status_code, content=answer.content)
+        return self.instead or httpx2.Response(answer.status_code, content=answer.content)
 
 
-def check(app: BeliefApp, records: list[HeadRecord], instead: httpx.Response | None = None) -> list[FaultKind]:
+def check(app: BeliefApp, records: list[HeadRecord], instead: httpx2.Response | None = None) -> list[FaultKind]:
     with client_of(app) as client:
         transport = Served(client, instead)
         with closing(CheckpointClient("http://localhost", transport=transport)) as asking:
@@ -168,11 +169,11 @@ def test_a_server_that_knows_of_its_loss_or_proves_something_else_proves_nothing
             other = client.get(f"/v1/sessions/{session_id}/proofs/consistency?old_size=1")
         assert good.status_code == other.status_code == 200
         for content in (b"{}", other.content, good.content.replace(session_id.encode(), b"another")):
-            answer = httpx.Response(200, content=content)
+            answer = httpx2.Response(200, content=content)
             assert check(app, records[:1], answer) == [FaultKind.UNPROVED]
         for answer in (
-            httpx.Response(403, json={"error": {"code": "FORBIDDEN", "message": "no"}}),
-            httpx.Response(502),
+            httpx2.Response(403, json={"error": {"code": "FORBIDDEN", "message": "no"}}),
+            httpx2.Response(502),
         ):
             with pytest.raises(StoreUnavailable, match=f"the server answered {answer.status_code}"):
                 check(app, records, answer)

@@ -15,15 +15,16 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from cmbs.api.operations import OPERATIONS
+from cmbs.api.operations.graphs import GRAPH_OPERATIONS
 from cmbs.audit.proofs import Prover
 from cmbs.audit.transfer import export_lines
 from cmbs.belief.kernel import replay as belief_replay
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.http import BeliefApp
-from cmbs.http.belief.graph import GRAPH_OPERATIONS
 from cmbs.http.exchange import cursor_of
-from cmbs.http.operations import OPERATIONS
+from cmbs.http.service import Service
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import read_link
 from cmbs.ledger.replay import ReplayRules
@@ -176,7 +177,7 @@ def serve(database: Database) -> Iterator[Client]:
     belief = BeliefServer(store=store)
     spaces = SubstrateServer(log=store, belief=ServedBelief(belief), keeper_seconds=None)
     try:
-        with client_of(BeliefApp(belief, spaces=spaces)) as client:
+        with client_of(BeliefApp(Service(belief, spaces=spaces))) as client:
             yield client
     finally:
         spaces.close()

@@ -15,6 +15,7 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
+from cmbs.http.service import Service
 from cmbs.spi.stored_rows import LISTINGS, SESSIONS
 from cmbs.stores import Store, open_store
 from cmbs.streams import self_check
@@ -84,7 +85,7 @@ def serve(database: SQLiteDatabase) -> Iterator[Client]:
     belief = BeliefServer(store=store)
     spaces = SubstrateServer(log=store, belief=ServedBelief(belief), keeper_seconds=None)
     try:
-        with client_of(BeliefApp(belief, spaces=spaces)) as client:
+        with client_of(BeliefApp(Service(belief, spaces=spaces))) as client:
             yield client
     finally:
         spaces.close()

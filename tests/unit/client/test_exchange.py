@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs import errors
+from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE
 from cmbs.client import HeadWentBack, Patience, RequestFailed, Unreachable, UnreadableAnswer
 from cmbs.client.belief import BeliefOperations
 from cmbs.client.calls import Call
@@ -20,7 +21,6 @@ from cmbs.client.observations import ObservationOperations
 from cmbs.client.results.belief import Health
 from cmbs.client.service import ServiceOperations
 from cmbs.errors import BeliefServerError, ErrorCode, InvalidRequest
-from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE
 from tests.support.subtests import for_each
 from tests.unit.test_errors import EXAMPLES
 

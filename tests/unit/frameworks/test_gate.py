@@ -18,6 +18,7 @@ from cmbs.errors import InvalidRequest
 from cmbs.frameworks.answers import Answer
 from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest
 from cmbs.http import BeliefApp
+from cmbs.http.service import Service
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.server import SubstrateServer
@@ -175,7 +176,7 @@ def test_an_approval_that_comes_back_too_late_is_asked_for_anew() -> None:
     clock, log = ManualClock(), InMemoryStore()
     belief = BeliefServer(store=log)
     spaces = SubstrateServer(log=log, clock=clock, belief=ServedBelief(belief), keeper_seconds=None)
-    app = BeliefApp(belief, spaces=spaces)
+    app = BeliefApp(Service(belief, spaces=spaces))
     with connect(app, actor="operator:ops") as operator, connect(app, actor="agent:planner") as agent:
         set_up(operator)
         world = World("", operator, agent)

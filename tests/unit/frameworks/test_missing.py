@@ -13,7 +13,7 @@ import sys
 
 class OnlyClient:
     allowed = sys.stdlib_module_names | {"cmbs", "coverage", "msgspec", "rfc8785"} | {
-        "anyio", "certifi", "h11", "httpcore", "httpx", "httpx_sse", "idna", "sniffio", "typing_extensions"
+        "anyio", "h11", "httpcore2", "httpx2", "idna", "sniffio", "truststore", "typing_extensions"
     }
 
     def find_spec(self, name, path=None, target=None):

@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.addresses import is_remote
+from cmbs.api.operation import Operation
+from cmbs.api.operations import OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.errors import KeyRefused, StoreUnavailable, Unauthenticated
 from cmbs.http import BeliefApp
-from cmbs.http.operation import Operation
-from cmbs.http.operations import OPERATIONS
-from cmbs.identity import Gate, KeyRegistry, Need, Role, Scope
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
 from cmbs.identity.kernel.model import KEYS_STREAM
-from cmbs.identity.kernel.scopes import SCOPES_OF
-from cmbs.identity.registry import Made
+from cmbs.identity.kernel.scopes import SCOPES_OF, Need, Role, Scope
+from cmbs.identity.registry import KeyRegistry, Made
 from cmbs.identity.tokens import new_key
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor, ActorKind
@@ -65,7 +66,7 @@ def guarded() -> Iterator[Guarded]:
     log = InMemoryStore()
     registry = KeyRegistry(log, clock=ManualClock(NOW))
     server = BeliefServer(store=log)
-    app = BeliefApp(server, Gate(registry))
+    app = BeliefApp(Service(server, Gate(registry)))
     with client_of(app) as client:
         yield Guarded(client, registry, server)
     app.close()
@@ -244,11 +245,11 @@ def test_without_keys_this_machine_is_served_and_callers_are_not_recorded() -> N
         check_error(client.get("/v1/sessions", headers={"x-cmbs-actor": "none-such"}), 400, "INVALID_REQUEST")
 
 
-def from_address(app: BeliefApp, address: str, host: str = "localhost:8080", **headers: str) -> httpx.Response:
-    transport = httpx.ASGITransport(app, client=(address, 1))
+def from_address(app: BeliefApp, address: str, host: str = "localhost:8080", **headers: str) -> httpx2.Response:
+    transport = httpx2.ASGITransport(app, client=(address, 1))
 
-    async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async def ask() -> httpx2.Response:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get("/v1/sessions", headers={"host": host, **headers})
 
     return asyncio.run(ask())

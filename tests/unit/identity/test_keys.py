@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from cmbs.errors import InvalidRequest, LedgerCorrupt, LimitExceeded
-from cmbs.identity import KeyRegistry, KeyStatus, Role, Scope
-from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, Key, Keys, read_claimed_actor, validate_key
-from cmbs.identity.kernel.scopes import SCOPES_OF
+from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, Key, Keys, KeyStatus, read_claimed_actor, validate_key
+from cmbs.identity.kernel.scopes import SCOPES_OF, Role, Scope
 from cmbs.identity.kernel.stream import KeyKind, Stamp, verify_keys
+from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import hash_of, holds_key, key_id_of, new_key, without_keys
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import hash_entry

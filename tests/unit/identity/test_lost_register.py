@@ -13,8 +13,11 @@ from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.errors import LedgerCorrupt
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry, Role
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
 from cmbs.identity.kernel.model import KEYS_STREAM
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.stores import open_store
@@ -102,7 +105,7 @@ def watch() -> Watch:
 
 def serve(store: Intruded, watch: Watch) -> BeliefApp:
     server = BeliefServer(store=open_store(store.fixture.url))
-    return BeliefApp(server, Gate(KeyRegistry(server.log, elapsed=watch)))
+    return BeliefApp(Service(server, Gate(KeyRegistry(server.log, elapsed=watch))))
 
 
 def check_shut(client: Client, store: Intruded) -> None:
@@ -294,7 +297,7 @@ def test_what_was_recorded_longer_ago_than_is_searched_is_left_to_the_notary(
     intrude(store, INTRUSIONS["the revocation is deleted and the head forged to fit"])
     server = BeliefServer(store=open_store(store.fixture.url))
     notary = notary_of(server, tmp_path)
-    app = BeliefApp(server, Gate(KeyRegistry(server.log, elapsed=watch)), notary=notary)
+    app = BeliefApp(Service(server, Gate(KeyRegistry(server.log, elapsed=watch)), notary=notary))
     with client_of(app) as client:
         assert client.get("/v1/sessions", headers=bearing(store.revoked)).status_code == 200
         notary.note_change(KEYS_STREAM)

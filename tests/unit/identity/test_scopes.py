@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from cmbs.errors import Forbidden, InvalidRequest, LimitExceeded
-from cmbs.identity import KeyRegistry, Need, Reach, Role, Scope
 from cmbs.identity.kernel.model import KEYS_STREAM, Key
 from cmbs.identity.kernel.scopes import (
     ALL,
@@ -15,11 +14,16 @@ from cmbs.identity.kernel.scopes import (
     MAX_PATTERN_LENGTH,
     MAX_SCOPES,
     SCOPES_OF,
+    Need,
+    Reach,
+    Role,
+    Scope,
     choose_kind,
     grant,
     grants_of,
     validate_scopes,
 )
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import Actor, ActorKind
 from cmbs.stores.memory import InMemoryStore
 from tests.support.subtests import for_each

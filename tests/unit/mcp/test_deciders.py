@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
+import httpx2
 import mcp_types
 import pytest
 from starlette.applications import Starlette
 
 from cmbs.bootstrap import Settings
 from cmbs.bootstrap import build_app as build_server
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.mcp.api import Api, ApiError, open_local
 from cmbs.mcp.deciders import docker, toolhive
 from cmbs.mcp.deciders.agentgateway import CALL_KEY
@@ -45,7 +46,7 @@ POLICY = {
 # --- what the peers do with an answer, as their sources have it -------------------------------------------------------
 
 
-def docker_lets_through(answer: httpx.Response) -> bool:
+def docker_lets_through(answer: httpx2.Response) -> bool:
     """`runHTTP` and `ToMiddleware` of docker/mcp-gateway: the status is not looked at, an empty body lets through, and
     any other is the result of the call, or an error where it is none.
     """
@@ -55,7 +56,7 @@ def docker_lets_through(answer: httpx.Response) -> bool:
     return not body
 
 
-def toolhive_lets_through(answer: httpx.Response) -> bool:
+def toolhive_lets_through(answer: httpx2.Response) -> bool:
     """`Authorize` of stacklok/toolhive, pkg/authz/authorizers/http."""
     return answer.status_code == 200 and answer.json()["allow"] is True
 
@@ -91,9 +92,9 @@ class Bench:
         self.app = app
         self.operator = operator
 
-    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
-        transport = httpx.ASGITransport(app=self.app, client=("127.0.0.1", 1234))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8091") as client:
+    async def post(self, path: str, body: Any, **headers: str) -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=self.app, client=("127.0.0.1", 1234))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8091") as client:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             return await client.post(path, content=data, headers={"content-type": "application/json", **headers})
 

@@ -13,7 +13,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.mcp.server.mounting import METADATA_PATH
 from tests.support.mcp_upstream import text_of
 
@@ -52,7 +53,7 @@ class Mounted:
 async def mounted() -> AsyncIterator[Mounted]:
     app = create_app(settings=Settings(store="memory:"))
     async with app.router.lifespan_context(app):
-        yield Mounted(app, app.gate._registry)
+        yield Mounted(app, app.service.gate._registry)
 
 
 @pytest.mark.req("MCP-SERVER-07")

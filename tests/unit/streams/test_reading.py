@@ -16,6 +16,7 @@ from cmbs.audit.transfer import export_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.http import BeliefApp
+from cmbs.http.service import Service
 from cmbs.ledger import Head, StoredEntry, hash_entry
 from cmbs.ledger.event_tree import BLOCK_EVENTS, EventTree
 from cmbs.stores import InMemoryStore, SQLiteStore
@@ -226,7 +227,7 @@ def test_a_damaged_space_is_never_handed_out(log: Log, tmp_path: Path, subtests:
         world.propose(delta(goal=str(next(numbers))))
     assert world.space.head.seq == LAST
     commits = set(world.space.snapshots.values())
-    with client_of(BeliefApp(BeliefServer(store=log), spaces=world.server)) as client:
+    with client_of(BeliefApp(Service(BeliefServer(store=log), spaces=world.server))) as client:
         space = Space(world, client)
         for seq, how in product(range(EVENTS), DAMAGE):
             with subtests.test(seq=seq, how=how):

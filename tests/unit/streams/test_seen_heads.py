@@ -16,6 +16,7 @@ from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
 from cmbs.errors import LedgerCorrupt, StoreUnavailable
 from cmbs.http import BeliefApp
+from cmbs.http.service import Service
 from cmbs.ledger import Head
 from cmbs.stores import open_store
 from cmbs.stores.memory import InMemoryStore
@@ -273,7 +274,7 @@ def test_a_session_that_a_notary_knows_to_be_lost_is_neither_served_nor_written(
 
     server = BeliefServer(store=open_store(fixture.url))
     notary = notary_of(server, tmp_path)
-    app = BeliefApp(server, notary=notary)
+    app = BeliefApp(Service(server, notary=notary))
     with client_of(app) as client:
         if cached and kind != "deleted":
             assert client.get(f"/v1/sessions/{lost}").status_code == 200

@@ -79,7 +79,7 @@ def forge() -> tuple[str, BlockingStore]:
 def test_a_state_that_only_the_newest_entry_vouches_for_is_found_out(found: Event) -> None:
     session_id, store = forge()
     app = create_app(BeliefServer(store=store))
-    server = app.belief_server
+    server = app.service.belief_server
     assert server.query_belief(session_id).active_obligation_id is None
     assert found.wait(WAIT_SECONDS)
     for ask in (
@@ -89,7 +89,7 @@ def test_a_state_that_only_the_newest_entry_vouches_for_is_found_out(found: Even
         with pytest.raises(LedgerCorrupt, match="state"):
             ask()
     with pytest.raises(StoreUnavailable, match="its past does not verify"):
-        app.check_ready()
+        app.service.check_ready()
     app.close()
 
 

@@ -32,7 +32,8 @@ from cmbs.substrate.kernel.model import (
     ToolCall,
     Verdict,
 )
-from cmbs.substrate.kernel.state import ProposalStatus, Space
+from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import ProposalStatus
 from cmbs.testing.spaces import (
     AGENT,
     EARLIER,

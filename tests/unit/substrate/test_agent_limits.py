@@ -12,7 +12,8 @@ import pytest
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import build_substrate
 from cmbs.errors import LimitExceeded
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import Actor, ActorKind
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel import kind

@@ -22,7 +22,8 @@ from cmbs.substrate.kernel.model import (
     ToolCall,
     Verdict,
 )
-from cmbs.substrate.kernel.state import Approval, ApprovalStatus, GrantKey, Space
+from cmbs.substrate.kernel.state import Approval, GrantKey, Space
+from cmbs.substrate.kernel.words import ApprovalStatus
 from cmbs.testing.spaces import (
     AGENT,
     EARLIER,

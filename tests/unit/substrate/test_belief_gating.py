@@ -30,7 +30,7 @@ from cmbs.substrate.kernel.replay import (
     verify_belief_pins,
     verify_space,
 )
-from cmbs.substrate.kernel.state import ProposalStatus
+from cmbs.substrate.kernel.words import ProposalStatus
 from cmbs.testing import ManualClock
 from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, constraint, eventually, http_tool
 from tests.support.subtests import for_each

@@ -14,10 +14,9 @@ from cmbs.substrate.kernel.events import (
     Approve,
     Start,
 )
-from cmbs.substrate.kernel.insight.differences import SpaceChangeKind
 from cmbs.substrate.kernel.model import Failure, ReasonCode, Stage, Verdict
 from cmbs.substrate.kernel.replay import readings_in
-from cmbs.substrate.kernel.state import ApprovalStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ApprovalStatus, ProposalStatus, SpaceChangeKind
 from tests.support.cases import (
     AGENT,
     ALLOWED,

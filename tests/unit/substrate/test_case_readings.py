@@ -26,11 +26,10 @@ from cmbs.substrate.kernel.events import (
     SpaceEvent,
 )
 from cmbs.substrate.kernel.insight.explanation import explain
-from cmbs.substrate.kernel.insight.flips import FlipStatus
 from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Verdict
 from cmbs.substrate.kernel.proposals import BeliefUnread
 from cmbs.substrate.kernel.replay import read_space_event, readings_in, verify_belief_pins, verify_space
-from cmbs.substrate.kernel.state import ProposalStatus
+from cmbs.substrate.kernel.words import FlipStatus, ProposalStatus
 from tests.support.cases import (
     AGENT,
     ATTRIBUTES,

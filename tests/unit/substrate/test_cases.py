@@ -26,7 +26,7 @@ from cmbs.substrate.kernel.insight.advice import advise_on_record
 from cmbs.substrate.kernel.model import Decision, ReasonCode, Stage
 from cmbs.substrate.kernel.replay import read_space_event, readings_in
 from cmbs.substrate.kernel.requests import SpaceLimits
-from cmbs.substrate.kernel.state import CaseStatus, ProposalStatus
+from cmbs.substrate.kernel.words import CaseStatus, ProposalStatus
 from tests.support.cases import (
     AGENT,
     ALLOWED,

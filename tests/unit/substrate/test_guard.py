@@ -29,7 +29,7 @@ from cmbs.substrate.guard.refusals import (
 )
 from cmbs.substrate.kernel.events import Approve, Mode, Reject
 from cmbs.substrate.kernel.model import Failure, ReasonCode, Verdict
-from cmbs.substrate.kernel.state import ExecutionStatus
+from cmbs.substrate.kernel.words import ExecutionStatus
 from cmbs.substrate.tools.python import current_call, enter_call
 from cmbs.substrate.tools.runner import CallContext
 from tests.support.embedded import SPACE, Embedded

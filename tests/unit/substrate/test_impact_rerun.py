@@ -30,7 +30,7 @@ from cmbs.substrate.kernel.insight.past_belief import PastBelief
 from cmbs.substrate.kernel.model import BeliefReading, Decision, StateDelta
 from cmbs.substrate.kernel.policy.policy import compile_policy
 from cmbs.substrate.kernel.replay import read_space_event
-from cmbs.substrate.kernel.state import ApprovalStatus
+from cmbs.substrate.kernel.words import ApprovalStatus
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.policies import allow, deny, eq, op
 from tests.support.spaces import AGENT, ENCODER, SECOND, SPACE, STREAM, World, call, caller_tool, delta

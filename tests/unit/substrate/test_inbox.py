@@ -14,7 +14,8 @@ from cmbs.substrate.kernel.events import (
     SetMode,
     SettlePolicy,
 )
-from cmbs.substrate.kernel.inbox import Wait, WaitKind, find_waits
+from cmbs.substrate.kernel.inbox import Wait, find_waits
+from cmbs.substrate.kernel.words import WaitKind
 from tests.support.spaces import AGENT, ANY, ASKING, ROOT, SECOND, World, call, http_tool
 
 

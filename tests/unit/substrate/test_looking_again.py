@@ -15,8 +15,8 @@ from cmbs.substrate.kernel.events import Approve, RegisterTool, RetireTool, Spac
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.requests import SpaceLimits
-from cmbs.substrate.kernel.state import ProposalStatus
 from cmbs.substrate.kernel.waiting import OutcomeUnchanged, would_change
+from cmbs.substrate.kernel.words import ProposalStatus
 from cmbs.substrate.looking import SharedReadings, WaitingWatch
 from tests.support.decided_space import DecidedSpace
 from tests.support.spaces import (

@@ -14,7 +14,7 @@ from cmbs.ledger import StoredEntry, hash_entry
 from cmbs.ledger.lookup_keys import Lookup, lookup_key
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, Propose
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 from tests.support.epochs import epochs_of
 from tests.support.spaces import (
     AGENT,

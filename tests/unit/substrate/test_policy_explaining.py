@@ -13,9 +13,10 @@ from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.insight import fact_domains
 from cmbs.substrate.kernel.insight import flips as flipping
 from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, explain, redact
-from cmbs.substrate.kernel.insight.flips import FlipStatus, smallest_flip
+from cmbs.substrate.kernel.insight.flips import smallest_flip
 from cmbs.substrate.kernel.model import BeliefReading, Decision, ReasonCode, Stage, Verdict
 from cmbs.substrate.kernel.policy.policy import Policy, compile_policy
+from cmbs.substrate.kernel.words import FlipStatus
 from tests.support.policies import (
     allow,
     ask,

@@ -13,12 +13,12 @@ from cmbs.documents.nodes import to_data
 from cmbs.documents.text import read_document as read_text
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.events import MediaType, PolicySource
+from cmbs.substrate.kernel.insight.findings import Origin
 from cmbs.substrate.kernel.policy.document_schema import policy_schema
 from cmbs.substrate.kernel.policy.documents import ProposalSketch, actor_of, read_document
 from cmbs.substrate.kernel.policy.file import as_payloads, compile_file, locate_faults, map_source
 from cmbs.substrate.kernel.policy.policy import validate_policy
 from cmbs.substrate.kernel.policy.schemas import compile_schema
-from cmbs.substrate.kernel.policy.source_map import Origin
 from tests.support.policies import allow, call, eq
 from tests.support.subtests import for_each
 

@@ -9,11 +9,13 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.events import Approve, Wake
 from cmbs.substrate.kernel.insight.explanation import explain, recall
-from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, TimelinePart, impact_of
+from cmbs.substrate.kernel.insight.findings import TimelinePart
+from cmbs.substrate.kernel.insight.impact import Impact, impact_of
 from cmbs.substrate.kernel.model import StateDelta, Verdict
 from cmbs.substrate.kernel.policy.policy import compile_policy
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import FlipKind
 from tests.support.policies import allow, deny, eq, op
 from tests.support.spaces import AGENT, ENCODER, ENGINE, SECOND, SPACE, World, call, caller_tool
 

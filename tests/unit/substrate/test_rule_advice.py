@@ -16,12 +16,12 @@ from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.events import Asked
 from cmbs.substrate.kernel.insight.advice import advise, advise_on_explanation
 from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, redact
-from cmbs.substrate.kernel.insight.flips import FlipStatus
 from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.insight.rule_advice import find_bound
 from cmbs.substrate.kernel.model import BeliefReading, Candidate, ReasonCode, StateDelta, Verdict
 from cmbs.substrate.kernel.policy.policy import compile_policy
-from cmbs.substrate.kernel.state import ProposalStatus, Space
+from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import FlipStatus, ProposalStatus
 from cmbs.testing.spaces import AGENT, LATER, NOW, call, payload, predicate, proposal
 from tests.support import policies
 from tests.support.arbitrating import ALLOW_ALL, ready

@@ -6,10 +6,10 @@ import pytest
 
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.insight.explanation import Explanation, explain
-from cmbs.substrate.kernel.insight.flips import FlipStatus
 from cmbs.substrate.kernel.insight.lint import lint
 from cmbs.substrate.kernel.insight.value_classes import Classes, Question, classes_of
 from cmbs.substrate.kernel.model import Verdict
+from cmbs.substrate.kernel.words import FlipStatus
 from tests.support.policies import TOOL_IDS, allow, ask, call, deny, eq, literal, op, pairs_for, policy_of, ref
 from tests.support.subtests import for_each
 

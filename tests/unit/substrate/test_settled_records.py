@@ -40,8 +40,9 @@ from cmbs.substrate.kernel.rebuilding import find_tool, rebuild
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, verify_space
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.retention import EPOCH_EVENTS, KEPT_EVENTS, Recalled, Unknown, last_dropped, outline_of
-from cmbs.substrate.kernel.state import ApprovalStatus, CallKey, ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.state import CallKey
 from cmbs.substrate.kernel.steps import fingerprint
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 from tests.support.epochs import epochs_of
 from tests.support.spaces import (
     AGENT,

@@ -34,7 +34,7 @@ from cmbs.substrate.kernel.events import (
     Start,
 )
 from cmbs.substrate.kernel.insight import flips as flipping
-from cmbs.substrate.kernel.insight.flips import FlipStatus, smallest_flip
+from cmbs.substrate.kernel.insight.flips import smallest_flip
 from cmbs.substrate.kernel.insight.lint import lint
 from cmbs.substrate.kernel.model import ReasonCode, StateDelta, Verdict
 from cmbs.substrate.kernel.policy.predicates import show
@@ -47,7 +47,7 @@ from cmbs.substrate.kernel.replay import (
     verify_space,
 )
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ExecutionStatus, FlipStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
     ANY,

@@ -20,8 +20,8 @@ from cmbs.substrate.kernel.events import (
     SetMode,
 )
 from cmbs.substrate.kernel.model import Budget, Capability, ReasonCode
-from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
 from cmbs.substrate.kernel.steps import fingerprint
+from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
     ANY,

@@ -30,7 +30,7 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.model import ReasonCode, Verdict
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import PolicyChangeStatus
+from cmbs.substrate.kernel.words import PolicyChangeStatus
 from tests.support.spaces import (
     AGENT,
     ANY,

@@ -39,8 +39,8 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.loads import count_loads
 from cmbs.substrate.kernel.model import Candidate, Capability, StateDelta, Verdict
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, verify_space
-from cmbs.substrate.kernel.state import ApprovalStatus, CaseStatus, ExecutionStatus, ProposalStatus
 from cmbs.substrate.kernel.waiting import is_waiting
+from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ExecutionStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
     ANY,

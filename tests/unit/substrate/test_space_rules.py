@@ -26,7 +26,7 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.model import ReasonCode, Verdict
 from cmbs.substrate.kernel.replay import read_space_event
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
     ANY,

@@ -18,7 +18,7 @@ from cmbs.substrate.kernel.checkpoint import freeze_space
 from cmbs.substrate.kernel.events import Mode, Propose, SetMode
 from cmbs.substrate.kernel.model import Tool
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits
-from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 from cmbs.substrate.tools.runner import CallContext, ToolReply
 from cmbs.testing import FailingLog, ManualClock

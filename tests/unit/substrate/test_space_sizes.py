@@ -19,7 +19,7 @@ from cmbs.substrate.kernel.kind import SpaceAnswer, append_of_space
 from cmbs.substrate.kernel.model import BeliefReading, Tool
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits
-from cmbs.substrate.kernel.state import ProposalStatus
+from cmbs.substrate.kernel.words import ProposalStatus
 from cmbs.substrate.tools.runner import CallContext, ToolReply
 from cmbs.testing import ManualClock
 from tests.support.digest_points import digest_points_at

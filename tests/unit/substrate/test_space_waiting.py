@@ -25,7 +25,7 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.model import StateDelta, Verdict
 from cmbs.substrate.kernel.proposals import situation_of
 from cmbs.substrate.kernel.replay import read_space_event
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
     ANY,

@@ -10,7 +10,10 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
-from cmbs.identity import Gate, KeyRegistry, Scope
+from cmbs.http.service import Service
+from cmbs.identity.gate import Gate
+from cmbs.identity.kernel.scopes import Scope
+from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
@@ -25,7 +28,7 @@ def server() -> BeliefServer:
 
 @pytest.fixture
 def client(server: BeliefServer, tmp_path: Path) -> Iterator[Client]:
-    app = BeliefApp(server, Gate(KeyRegistry(server.log)), notary=notary_of(server, tmp_path))
+    app = BeliefApp(Service(server, Gate(KeyRegistry(server.log)), notary=notary_of(server, tmp_path)))
     with closing(app), client_of(app) as client:
         yield client
 

@@ -11,7 +11,8 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest, LedgerCorrupt, RecordNotFound, StoreUnavailable
-from cmbs.identity import KeyRegistry, Role
+from cmbs.identity.kernel.scopes import Role
+from cmbs.identity.registry import KeyRegistry
 from cmbs.ledger import Head, hash_entry
 from cmbs.ledger.merkle import root_of_hashes
 from cmbs.ledger.proofs import verify_consistency

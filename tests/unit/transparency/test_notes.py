@@ -21,10 +21,18 @@ from cmbs.ledger.proofs import (
     verify_consistency,
     verify_inclusion,
 )
-from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys, check_signature, compare_checkpoints
+from cmbs.transparency.kernel.checkpoint import (
+    Checkpoint,
+    check_signature,
+    compare_checkpoints,
+    list_reachable,
+    parse_keys,
+    retire_key,
+)
 from cmbs.transparency.kernel.documents import describe_checkpoint, describe_consistency, parse_path
 from cmbs.transparency.kernel.faults import FaultKind
 from cmbs.transparency.kernel.notes import Algorithm, Note, Signature, SigningKey, VerifierKey, validate_name
+from cmbs.transparency.kernel.published import LogKey, LogKeys
 from tests.support.subtests import for_each
 
 # The example of the Go package that signed notes come from: its key, its text and its signature.
@@ -162,12 +170,12 @@ def test_signatures_are_judged_by_the_keys_that_a_reader_trusts() -> None:
 def test_a_retired_key_names_its_successor_and_signs_nothing_larger() -> None:
     keys = LogKeys(NAME, KEYS)
     second, third = (SigningKey(NAME, Algorithm.ED25519, bytes([number]) * 32) for number in (2, 3))
-    keys = keys.retire(KEY, second, 10, "2026-02-01T00:00:00.000000Z")
-    keys = keys.retire(second, third, 20, "2026-03-01T00:00:00.000000Z")
-    reached = keys.reachable_from([KEY.verifier.text])
+    keys = retire_key(keys, KEY, second, 10, "2026-02-01T00:00:00.000000Z")
+    keys = retire_key(keys, second, third, 20, "2026-03-01T00:00:00.000000Z")
+    reached = list_reachable(keys, [KEY.verifier.text])
     assert [each.vkey for each in reached] == [each.verifier.text for each in (KEY, second, third)]
     assert [each.retired_size for each in reached] == [10, 20, None]
-    assert [each.vkey for each in keys.reachable_from([second.verifier.text])] == [
+    assert [each.vkey for each in list_reachable(keys, [second.verifier.text])] == [
         each.verifier.text for each in (second, third)
     ]
     for signer, size, kind in ((KEY, 10, None), (KEY, 11, FaultKind.RETIRED_KEY), (third, 21, None)):
@@ -181,18 +189,18 @@ def test_a_retired_key_names_its_successor_and_signs_nothing_larger() -> None:
 @pytest.mark.req("TLOG-KEYS-01")
 def test_a_successor_that_the_old_key_did_not_sign_is_not_trusted() -> None:
     second, unrelated = (SigningKey(NAME, Algorithm.ED25519, bytes([number]) * 32) for number in (2, 3))
-    honest = LogKeys(NAME, KEYS).retire(KEY, second, 10, "2026-02-01T00:00:00.000000Z")
+    honest = retire_key(LogKeys(NAME, KEYS), KEY, second, 10, "2026-02-01T00:00:00.000000Z")
     with pytest.raises(InvalidRequest, match="not the last key"):
-        honest.retire(KEY, second, 10, "2026-02-01T00:00:00.000000Z")
-    stolen = LogKeys(NAME, [LogKey(unrelated.verifier.text, "")]).retire(unrelated, second, 10, "")
+        retire_key(honest, KEY, second, 10, "2026-02-01T00:00:00.000000Z")
+    stolen = retire_key(LogKeys(NAME, [LogKey(unrelated.verifier.text, "")]), unrelated, second, 10, "")
     forged = LogKeys(NAME, [msgspec.structs.replace(stolen.keys[0], vkey=KEY.verifier.text), stolen.keys[1]])
-    elsewhere = LogKeys("example.com/other", KEYS).retire(KEY, second, 10, "2026-02-01T00:00:00.000000Z")
-    assert [each.vkey for each in forged.reachable_from([KEY.verifier.text])] == [KEY.verifier.text]
+    elsewhere = retire_key(LogKeys("example.com/other", KEYS), KEY, second, 10, "2026-02-01T00:00:00.000000Z")
+    assert [each.vkey for each in list_reachable(forged, [KEY.verifier.text])] == [KEY.verifier.text]
     mixed = LogKeys(NAME, [elsewhere.keys[0], honest.keys[1]])
-    assert [each.vkey for each in mixed.reachable_from([KEY.verifier.text])] == [KEY.verifier.text]
+    assert [each.vkey for each in list_reachable(mixed, [KEY.verifier.text])] == [KEY.verifier.text]
     garbled = LogKeys(NAME, [msgspec.structs.replace(honest.keys[0], succession="garbled")])
-    assert garbled.reachable_from([KEY.verifier.text]) == KEYS
-    assert [each.vkey for each in honest.reachable_from([unrelated.verifier.text])] == [unrelated.verifier.text]
+    assert list_reachable(garbled, [KEY.verifier.text]) == KEYS
+    assert [each.vkey for each in list_reachable(honest, [unrelated.verifier.text])] == [unrelated.verifier.text]
     for content in (
         b"{}",
         b"[",
@@ -201,7 +209,7 @@ def test_a_successor_that_the_old_key_did_not_sign_is_not_trusted() -> None:
         b'{"origin":"a","keys":[{"vkey":"a","created_ts":""}]}',
     ):
         with pytest.raises(InvalidRequest):
-            LogKeys.parse(content)
+            parse_keys(content)
 
 
 @pytest.mark.req("TLOG-KEYS-01")
@@ -209,7 +217,7 @@ def test_a_successor_that_the_old_key_did_not_sign_is_not_trusted() -> None:
 def test_keys_of_an_earlier_format_are_refused_as_such(more: dict[str, Any]) -> None:
     document = msgspec.json.encode({"format": "cmbs-checkpoint-keys/1", **more})
     with pytest.raises(InvalidRequest) as refused:
-        LogKeys.parse(document)
+        parse_keys(document)
     assert refused.value.message == "keys of an earlier format, which this software does not read"
 
 

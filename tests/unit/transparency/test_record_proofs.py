@@ -6,8 +6,9 @@ from pathlib import Path
 
 from cmbs.belief_server import BeliefServer, OntologyBundle
 from cmbs.spi.audit_log import HEADS_STREAM
-from cmbs.transparency.kernel.documents import RecordProof, verify_record
+from cmbs.transparency.kernel.documents import verify_record
 from cmbs.transparency.kernel.faults import Fault, FaultKind
+from cmbs.transparency.kernel.published import RecordProof
 from cmbs.transparency.kernel.records import HeadsFolding
 from tests.support.signing import notary_of
 

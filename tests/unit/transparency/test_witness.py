@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from cmbs.errors import InvalidRequest
@@ -31,17 +31,17 @@ def sqlite(tmp_path: Path) -> Iterator[StoreFixture]:
         yield fixture
 
 
-class _Remote(httpx.BaseTransport):
+class _Remote(httpx2.BaseTransport):
     """Carries what a witness client sends to a witness in this process."""
 
     def __init__(self, witness: Witness) -> None:
         self.witness = witness
         self.requests = 0
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         self.requests += 1
         answer = self.witness.add_checkpoint(request.read())
-        return httpx.Response(answer.status, headers={"content-type": answer.content_type}, text=answer.body)
+        return httpx2.Response(answer.status, headers={"content-type": answer.content_type}, text=answer.body)
 
 
 @pytest.mark.req("TLOG-WITNESS-01")
@@ -54,7 +54,7 @@ def test_a_witness_cosigns_what_continues_and_nothing_else(
     remote = _Remote(Witness(key, [log], tmp_path / "witness.json"))
     address = WitnessAddress("http://witness.example", key.verifier)
     with closing(notary_of(server, tmp_path, witnesses=[address])) as notary:
-        notary._witnesses[0]._client = httpx.Client(transport=remote)
+        notary._witnesses[0]._client = httpx2.Client(transport=remote)
         for number in range(1, 4):
             declared(server)
             note = notary.publish()
@@ -70,7 +70,7 @@ def test_a_witness_cosigns_what_continues_and_nothing_else(
         (tmp_path / "signing.key.checkpoint").unlink()
         other = StoreFixture("memory", tmp_path)
         forked = Notary(other.open().log, files_in(tmp_path), witnesses=[address])
-        forked._witnesses[0]._client = httpx.Client(transport=remote)
+        forked._witnesses[0]._client = httpx2.Client(transport=remote)
         assert len(forked.publish().signatures) == 1
         assert "it has cosigned size 4 before, and this is size 0" in caplog.text
         forked.close()
@@ -152,23 +152,23 @@ def test_a_witness_answers_as_its_protocol_says(tmp_path: Path) -> None:
     ],
 )
 def test_an_answer_that_is_no_cosignature_is_refused_and_named(status: int | None, text: str, why: str) -> None:
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         if status is None:
-            raise httpx.ConnectError("refused")
-        return httpx.Response(status, text=text)
+            raise httpx2.ConnectError("refused")
+        return httpx2.Response(status, text=text)
 
     log, key = make_key("example.com/log"), make_key("witness.example/w1", Algorithm.COSIGNATURE_V1)
     content = Checkpoint("example.com/log", 1, bytes(32)).text
     address = WitnessAddress("http://witness.example", key.verifier)
     with (
-        closing(WitnessClient(address, httpx.MockTransport(handle))) as client,
+        closing(WitnessClient(address, httpx2.MockTransport(handle))) as client,
         pytest.raises(WitnessRefused, match=why),
     ):
         client.cosign(Note(content, (log.sign(content),)), lambda _: [])
 
 
 async def ask(witness: Witness, method: str, path: str, body: bytes) -> int:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(witness), base_url="http://witness") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(witness), base_url="http://witness") as client:
         return (await client.request(method, path, content=body)).status_code
 
 

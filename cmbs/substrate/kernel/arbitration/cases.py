@@ -9,7 +9,8 @@ import msgspec
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.model import BeliefReading, Proposal
 from cmbs.substrate.kernel.policy.references import CaseContext, CaseUse, independent_reading
-from cmbs.substrate.kernel.state import CaseStatus, Space
+from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import CaseStatus
 
 
 def find_case(space: Space, proposal: Proposal, actor: Actor) -> CaseContext | None:

@@ -43,8 +43,9 @@ from cmbs.substrate.kernel.policy.policy import Matching
 from cmbs.substrate.kernel.policy.predicates import Asking
 from cmbs.substrate.kernel.policy.references import MISSING, CaseContext, CaseUse, EvaluationContext, namespace_of
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema_text
-from cmbs.substrate.kernel.state import ApprovalStatus, CallKey, GrantKey, Space
+from cmbs.substrate.kernel.state import CallKey, GrantKey, Space
 from cmbs.substrate.kernel.steps import encode
+from cmbs.substrate.kernel.words import ApprovalStatus
 
 # How the note of a constraint in the trace begins, where it only observes.
 _OBSERVED = "observed"

@@ -22,7 +22,8 @@ from cmbs.substrate.kernel.insight.call_advice import (
     advise_on_token,
     advise_on_unknown_tool,
 )
-from cmbs.substrate.kernel.insight.explanation import Change, Explanation, Hypothetical, redact
+from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, redact
+from cmbs.substrate.kernel.insight.findings import Change
 from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.insight.rule_advice import (
     advise_on_constraints,
@@ -35,7 +36,8 @@ from cmbs.substrate.kernel.insight.rule_advice import (
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import CandidateDecision, Failure, ReasonCode, Stage, StateDelta, ToolCall, Verdict
 from cmbs.substrate.kernel.policy.references import namespace_of
-from cmbs.substrate.kernel.state import ApprovalStatus, ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.kernel.state import ProposalRecord, Space
+from cmbs.substrate.kernel.words import ApprovalStatus, ProposalStatus
 
 Advise: TypeAlias = Callable[[Refused, CandidateDecision], Refusal]
 

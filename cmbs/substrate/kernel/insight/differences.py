@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from cmbs.substrate.kernel.events import (
@@ -32,23 +31,7 @@ from cmbs.substrate.kernel.events import (
     StepResult,
 )
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES
-
-
-class SpaceChangeKind(StrEnum):
-    """What can be another than it was."""
-
-    FACT = "fact"
-    POLICY = "policy"
-    MODE = "mode"
-    GOVERNANCE = "governance"
-    TOOL = "tool"
-    CAPABILITY = "capability"
-    PROPOSAL = "proposal"
-    APPROVAL = "approval"
-    EXECUTION = "execution"
-    POLICY_CHANGE = "policy_change"
-    MEMORY = "memory"
-    CASE = "case"
+from cmbs.substrate.kernel.words import SpaceChangeKind
 
 
 class SpaceChange(NamedTuple):

@@ -16,86 +16,30 @@ from cmbs.substrate.kernel.arbitration.authority import may_read
 from cmbs.substrate.kernel.arbitration.stages import is_observation
 from cmbs.substrate.kernel.events import SpaceEvent
 from cmbs.substrate.kernel.insight.fact_domains import Alteration
-from cmbs.substrate.kernel.insight.flips import MAX_DECISIONS, FlipStatus, Found, Hypothetical, smallest_flip
+from cmbs.substrate.kernel.insight.findings import Because, Change, Flip, Speaker
+from cmbs.substrate.kernel.insight.flips import MAX_DECISIONS, Found, Hypothetical, smallest_flip
 from cmbs.substrate.kernel.model import (
     BeliefReading,
     CandidateDecision,
     Decision,
     Failure,
-    ReasonCode,
     Stage,
     TraceStep,
-    Verdict,
 )
 from cmbs.substrate.kernel.policy.constraints import Constraint
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.policy.predicates import show
 from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS, CASES_SINCE_PAYLOAD, MISSING, compile_reference
-from cmbs.substrate.kernel.policy.source_map import Origin, SourceMap
+from cmbs.substrate.kernel.policy.source_map import SourceMap
 from cmbs.substrate.kernel.proposals import situation_of
 from cmbs.substrate.kernel.replay import readings_in
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import FlipStatus
 
 __all__ = ["Explanation", "Hypothetical", "explain", "recall", "redact"]
 
 # Any key of the policy: who may read one, may read all.
 _POLICY_KEY = "constraint.any"
-
-
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One fact that would have to be otherwise: a state key, or `$belief.<session_id>.<field>`.
-
-    `to` is absent where it would have to be gone, and where `withheld`: then the asker may not read it, or may not read
-    the policy that it follows from.
-    """
-
-    reference: str
-    now: str | None = None
-    to: str | None = None
-    withheld: bool = False
-
-
-class Flip(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The smallest change of facts that turns the decision, and how good that answer is.
-
-    Of a BOUND or UNKNOWN one: no change of up to `ruled_out` facts turns it.
-    """
-
-    status: FlipStatus
-    changes: list[Change] = []
-    verdict: Verdict | None = None
-    ruled_out: int = 0
-    note: str | None = None
-
-
-class Speaker(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A constraint, group or invariant that made the verdict, and everything that its predicates looked at.
-
-    `value` is its text, and `origin` where it stands in the policy file, for those who may read the policy; `origins`
-    are the conditions that the steps asked, by their `at`.
-    """
-
-    key: str
-    value: str | None = None
-    reason: str | None = None
-    steps: list[TraceStep] = []
-    origin: Origin | None = None
-    origins: dict[str, Origin] = {}
-
-
-class Because(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why one candidate was decided as it was."""
-
-    candidate: int
-    verdict: Verdict
-    reason_code: ReasonCode
-    stage: Stage | None = None
-    failure: Failure | None = None
-    speakers: list[Speaker] = []
-    # Whether an approval would let it pass.
-    approvable: bool = False
-    # Constraints that only observe, and hold: what they say was not done.
-    observed: list[Speaker] = []
 
 
 class Explanation(msgspec.Struct, frozen=True):

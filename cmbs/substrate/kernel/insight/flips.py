@@ -9,7 +9,6 @@ apart. Every answer was decided by `arbitrate` itself. It is exact where every v
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -33,24 +32,12 @@ from cmbs.substrate.kernel.policy.policy import Matching
 from cmbs.substrate.kernel.policy.predicates import Predicate, probes_of
 from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import FlipStatus
 
 MAX_DECISIONS = 20_000
 MAX_FACTS = 8
 # All decisions of a search together ask no more than this: some seconds, however much a policy asks each time.
 MAX_PROBES = 1_000_000
-
-
-class FlipStatus(StrEnum):
-    """How good the answer is."""
-
-    # These changes turn the decision, and no smaller number of changes does.
-    SMALLEST = "smallest"
-    # These changes turn it; whether fewer would is not known.
-    BOUND = "bound"
-    # No change of facts turns it.
-    NONE = "none"
-    # None was found, and not everything was looked at.
-    UNKNOWN = "unknown"
 
 
 class Found(NamedTuple):

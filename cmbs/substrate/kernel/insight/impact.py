@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
@@ -24,6 +23,7 @@ from cmbs.substrate.kernel.arbitration.cases import is_read
 from cmbs.substrate.kernel.arbitration.conflicts import after, effective_changes
 from cmbs.substrate.kernel.decide import decide
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Approve, Changes, Propose, SpaceEvent, Wake
+from cmbs.substrate.kernel.insight.findings import Timeline, TimelinePart, UnknownDecision
 from cmbs.substrate.kernel.model import Actor, BeliefReading, Decision, Proposal, StateDelta, ToolCall, Verdict
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.policy.references import namespace_of
@@ -31,6 +31,7 @@ from cmbs.substrate.kernel.proposals import situation_of, trace_decision
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, readings_in
 from cmbs.substrate.kernel.state import Approval, Space
 from cmbs.substrate.kernel.waiting import OutcomeUnchanged
+from cmbs.substrate.kernel.words import FlipKind
 
 _POLICY = frozenset({"policy", "constraint"})
 TIMELINE_PARTS = 60
@@ -38,17 +39,6 @@ TIMELINE_PARTS = 60
 # What a session said right before a moment, and if an actor is named also without its eliminations; None where that
 # cannot be known.
 BeliefAt: TypeAlias = Callable[[str, str, str | None], BeliefReading | None]
-
-
-class FlipKind(StrEnum):
-    """From which verdict to which; what would now be let through first, as that is what one has to look at."""
-
-    DENY_TO_ALLOW = "deny→allow"
-    DEFER_TO_ALLOW = "defer→allow"
-    DENY_TO_DEFER = "deny→defer"
-    ALLOW_TO_DENY = "allow→deny"
-    ALLOW_TO_DEFER = "allow→defer"
-    DEFER_TO_DENY = "defer→deny"
 
 
 class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,35 +62,6 @@ class PolicyFlip(msgspec.Struct, frozen=True, omit_defaults=True):
     after: Decision
     # What it touched, or would have touched: of whichever of the two is the allowed one.
     touched: Touched = Touched()
-
-
-class UnknownDecision(msgspec.Struct, frozen=True):
-    """A decision of which it cannot be known what it would have been: what these sessions said then is not known."""
-
-    seq: int
-    event_id: str
-    ts: str
-    verb: str
-    proposal_id: str
-    session_ids: list[str]
-
-
-class TimelinePart(msgspec.Struct, frozen=True):
-    """How many decisions there were in one part of the time, by verdict."""
-
-    part: int
-    allow: int
-    defer: int
-    deny: int
-
-
-class Timeline(msgspec.Struct, frozen=True):
-    """When decisions were made: the time from the first one to the last in equal parts, and those that have any."""
-
-    first_ts: str
-    last_ts: str
-    n_parts: int
-    parts: list[TimelinePart]
 
 
 class Impact(msgspec.Struct, frozen=True):

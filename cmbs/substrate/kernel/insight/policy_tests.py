@@ -18,6 +18,7 @@ from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args, hash_of_tool
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import Asked, CreateSpace, SpaceEvent
+from cmbs.substrate.kernel.insight.findings import Mismatch
 from cmbs.substrate.kernel.insight.flips import Hypothetical
 from cmbs.substrate.kernel.model import (
     BeliefReading,
@@ -47,20 +48,13 @@ from cmbs.substrate.kernel.policy.documents import (
 from cmbs.substrate.kernel.policy.file import CompiledPolicy
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES, Policy, compile_policy
 from cmbs.substrate.kernel.policy.references import namespace_of
-from cmbs.substrate.kernel.state import Approval, ApprovalStatus, Case, CaseStatus, GrantKey, Space
+from cmbs.substrate.kernel.state import Approval, Case, GrantKey, Space
+from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus
 
 _OPERATOR = Actor(ActorKind.OPERATOR, "operator")
 _SEEN_ID = "seen"
 _CASE_SESSION_ID = "of-the-case"
 _SPOKEN = frozenset({Stage.CONSTRAINTS, Stage.CONFLICTS, Stage.INVARIANTS, None})
-
-
-class Mismatch(msgspec.Struct, frozen=True):
-    """Something that is not as it was expected: where, what was expected, what there is."""
-
-    at: str
-    expected: Any
-    found: Any
 
 
 class PolicyTestResult(msgspec.Struct, frozen=True):

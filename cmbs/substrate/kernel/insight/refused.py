@@ -10,7 +10,8 @@ from cmbs.substrate.kernel.arbitration.authority import may_read
 from cmbs.substrate.kernel.events import Asked
 from cmbs.substrate.kernel.model import Decision, Proposal
 from cmbs.substrate.kernel.policy.policy import Policy
-from cmbs.substrate.kernel.state import ProposalStatus, Space
+from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.words import ProposalStatus
 
 # Any key of the policy: who may read one, may read all.
 _POLICY_KEY = "constraint.any"

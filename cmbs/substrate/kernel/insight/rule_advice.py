@@ -17,7 +17,7 @@ from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, TraceStep
 from cmbs.substrate.kernel.policy.constraints import Malformed
 from cmbs.substrate.kernel.policy.predicates import UNTOLD
-from cmbs.substrate.kernel.state import CaseStatus
+from cmbs.substrate.kernel.words import CaseStatus
 
 _BELIEF = ("$belief.", "$case.")
 _INDEPENDENT = ".independent."

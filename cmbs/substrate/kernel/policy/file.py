@@ -41,6 +41,7 @@ from cmbs.documents.text import read_document as read_text
 from cmbs.errors import InvalidRequest
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.events import MediaType, PolicySource
+from cmbs.substrate.kernel.insight.findings import Origin
 from cmbs.substrate.kernel.model import Tool
 from cmbs.substrate.kernel.policy.documents import Given, KnownTool, PolicyTest, decode_node
 from cmbs.substrate.kernel.policy.policy import (
@@ -56,7 +57,7 @@ from cmbs.substrate.kernel.policy.policy import (
     PolicyFault,
 )
 from cmbs.substrate.kernel.policy.rules import PolicyRule, RuleReader, Written
-from cmbs.substrate.kernel.policy.source_map import Origin, SourceMap, WrittenPart
+from cmbs.substrate.kernel.policy.source_map import SourceMap, WrittenPart
 
 FORMAT = 2
 MAX_TESTS = 10_000

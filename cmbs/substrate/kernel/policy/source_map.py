@@ -14,19 +14,11 @@ import msgspec
 from cmbs.documents.findings import Path, Place
 from cmbs.documents.nodes import Items, Node, Scalar, find_place
 from cmbs.documents.scalar_places import DocumentText
+from cmbs.substrate.kernel.insight.findings import Origin
 from cmbs.substrate.kernel.policy.cel_syntax import Span
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _BLANK = re.compile(r"\s+")
-
-
-class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where in the policy file something stands; `condition` is what is written there, of a condition."""
-
-    line: int
-    column: int
-    rule: str
-    condition: str | None = None
 
 
 class WrittenPart(msgspec.Struct, frozen=True):

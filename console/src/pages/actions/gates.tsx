@@ -5,8 +5,9 @@ import { breakNames, clock } from "../../ui/format";
 import { Icon, type Shape } from "../../ui/icons";
 import { useNews } from "../../ui/news";
 import { Failure, Message, Panel, useLoad } from "../../ui/parts";
-import { EVERY_SPACE, type Explanation, type Proposal, explain, findCases, pathOf, readInbox, tellNext } from "./model";
-import { list, may } from "../../api/client";
+import type { Explanation, Proposal } from "./model";
+import { EVERY_SPACE, explain, findCases, listProposals, listSpeakers, readInbox, tellNext } from "./model";
+import { may } from "../../api/client";
 
 export interface Blocker {
   key: string;
@@ -25,7 +26,7 @@ export function useBlockers(id: string): Blocker[] {
     const to = `cases/${encodeURIComponent(id)}/actions`;
     const [waiting, yours]: [Blocker[], Blocker[]] = [[], []];
     for (const each of cases.filter((one) => one.case.status === "open")) {
-      const proposals = await list<Proposal>(`${pathOf(each.space)}/proposals`, "proposals", { case_id: each.case.case_id, status: "parked" }, 50);
+      const proposals = await listProposals(each.space, { case_id: each.case.case_id, status: "parked" }, 50);
       const [first] = proposals;
       if (first) waiting.push({ key: first.proposal_id, icon: "wait", tone: "owed", text: `${nameOf(first)} waits${proposals.length > 1 ? `, and ${proposals.length - 1} more` : ""}`, to, yours: false });
       const asked = (await readInbox(each.space)).filter((one) => one.approval && one.case_id === each.case.case_id);
@@ -38,7 +39,8 @@ export function useBlockers(id: string): Blocker[] {
 
 export function nameOf(proposal: Proposal): string {
   const [first] = proposal.candidates;
-  return first?.tool_id ?? Object.keys(first?.set ?? {}).concat(first?.unset ?? [])[0] ?? proposal.proposal_id;
+  if (first?.type === "tool_call") return first.tool_id;
+  return Object.keys(first?.set ?? {}).concat(first?.unset ?? [])[0] ?? proposal.proposal_id;
 }
 
 export const STATUS: Record<string, [Shape, string]> = {
@@ -73,12 +75,13 @@ function Gate({ space, tool, proposal }: { space: string; tool: string; proposal
   const closed = proposal.status === "parked";
   const found = useLoad(async (): Promise<Explanation | null> => (closed ? explain(space, proposal.proposal_id) : null), [space, proposal.proposal_id, proposal.status]);
   const [icon] = word === "open" ? ["unlock" as Shape] : closed ? ["lock" as Shape] : [STATUS[proposal.status]?.[0] ?? ("wait" as Shape)];
-  const speakers = found.value?.because.flatMap((each) => each.speakers).filter((each) => each.key === proposal.decision.candidates[0]?.matched?.[0]) ?? [];
+  const matched = proposal.decision.candidates[0]?.matched?.[0];
+  const speakers = found.value ? listSpeakers(found.value).filter((each) => each.key === matched) : [];
   return (
     <div class="gate">
       <div class="hd"><Icon of={icon} tone={tone} /><span class="mono strong grow clip">{tool}</span><span class={`chip ${tone}`}>{word}</span></div>
       {found.error !== null && <Failure error={found.error} />}
-      {speakers.flatMap((speaker) => speaker.steps.filter((step) => step.reference).map((step) => (
+      {speakers.flatMap((speaker) => speaker.steps?.filter((step) => step.reference).map((step) => (
         <div key={`${speaker.key}${step.at}`} class="cond">
           <Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} label={step.passed ? "holds" : "does not hold"} />
           <span class="mono f2 wrap">{breakNames((step.at && speaker.origins?.[step.at]?.condition) || `${step.reference} ${step.op ?? ""}`)}</span>

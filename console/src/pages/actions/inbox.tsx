@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { identity, may, mayOperate, mayWithdraw, post } from "../../api/client";
+import { type Schemas, api, identity, may, mayOperate, mayWithdraw } from "../../api/client";
 import { count, plural, short, span } from "../../ui/format";
 import { LiveChip, Page, urged, waiting } from "../../ui/frame";
 import { useFresh } from "../../ui/fresh";
@@ -11,19 +11,8 @@ import { useKeys } from "../../ui/keys";
 import { joinNews, useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
-import { type Approval, type Asked, type Execution, type PolicyChange, type Waiting, type WaitKind, EVERY_SPACE, pathOf, readAsked, readInbox } from "./model";
-
-interface Granted {
-  granted?: boolean;
-  reason_code?: string | null;
-  refusal?: { message: string; next?: string } | null;
-}
-
-/** Ask for something, and say what the space refused. */
-async function ask(path: string, body: unknown): Promise<void> {
-  const answer = await post<Granted>(path, body, { "Idempotency-Key": crypto.randomUUID() });
-  if (answer.granted === false) throw new Error(answer.refusal?.message ?? `the space refused it: ${answer.reason_code}`);
-}
+import type { Approval, Asked, Execution, PolicyChange, Waiting } from "./model";
+import { EVERY_SPACE, onlyOnce, readAsked, readInbox, settle, withdraw } from "./model";
 
 const announced = new Set<string>();
 
@@ -128,11 +117,10 @@ function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: 
   useEffect(() => {
     if (session !== null) tellSession?.(session);
   }, [session]);
-  const path = `${pathOf(space)}/approvals/${encodeURIComponent(approval.approval_id)}`;
-  const withdraw = async (): Promise<void> => {
+  const send = async (write: () => Promise<void>): Promise<void> => {
     setSending(true);
     try {
-      await ask(`${pathOf(space)}/proposals/${encodeURIComponent(approval.proposal_id)}/withdraw`, { reason: reason.trim() || "withdrawn in the console" });
+      await write();
       changed();
     } catch (problem) {
       setError(problem);
@@ -140,16 +128,16 @@ function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: 
       setSending(false);
     }
   };
-  const settle = async (verb: "approve" | "reject"): Promise<void> => {
-    setSending(true);
-    try {
-      await ask(`${path}/${verb}`, verb === "approve" ? { uses: 1, args_hash: shown } : { reason: reason.trim() || "rejected in the console" });
-      changed();
-    } catch (problem) {
-      setError(problem);
-    } finally {
-      setSending(false);
-    }
+  const path = { space_id: space, approval_id: approval.approval_id };
+  const approve = (): Promise<void> => {
+    const body = { uses: 1, args_hash: shown };
+    const params = { path, header: onlyOnce() };
+    return settle(api.POST("/v1/spaces/{space_id}/approvals/{approval_id}/approve", { params, body }));
+  };
+  const reject = (): Promise<void> => {
+    const body = { reason: reason.trim() || "rejected in the console" };
+    const params = { path, header: onlyOnce() };
+    return settle(api.POST("/v1/spaces/{space_id}/approvals/{approval_id}/reject", { params, body }));
   };
   return (
     <div class="card" ref={element} tabIndex={-1} role="group" aria-label={`Approval of ${approval.tool_id ?? "a change of state"}`}>
@@ -168,9 +156,9 @@ function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: 
         <>
           <label class="reason"><span class="sr">Reason of a rejection</span><input class="field" placeholder="reason, where you reject" value={reason} onInput={(event) => setReason(event.currentTarget.value)} /></label>
           <p class="row">
-            <button type="button" data-approve class="btn primary grow" disabled={!viewed || moved || sending || (asked.value === null && asked.error === null)} onClick={() => void settle("approve")}><Icon of="check" />Approve once <kbd>A</kbd></button>
-            <button type="button" data-reject class="btn" disabled={sending} onClick={() => void settle("reject")}>Reject <kbd>X</kbd></button>
-            {mayWithdraw(space, approval.proposer) && <button type="button" class="btn ghost" disabled={sending} onClick={() => void withdraw()}>Withdraw</button>}
+            <button type="button" data-approve class="btn primary grow" disabled={!viewed || moved || sending || (asked.value === null && asked.error === null)} onClick={() => void send(approve)}><Icon of="check" />Approve once <kbd>A</kbd></button>
+            <button type="button" data-reject class="btn" disabled={sending} onClick={() => void send(reject)}>Reject <kbd>X</kbd></button>
+            {mayWithdraw(space, approval.proposer) && <button type="button" class="btn ghost" disabled={sending} onClick={() => void send(() => withdraw(space, approval.proposal_id, reason))}>Withdraw</button>}
           </p>
         </>
       )}
@@ -211,10 +199,14 @@ function BeliefRows({ asked, now }: { asked: Asked; now: NonNullable<Asked["now"
 function DoubtCard({ space, execution, changed }: { space: string; execution: Execution; changed: () => void }): JSX.Element {
   const [error, setError] = useState<unknown>(null);
   const [evidence, setEvidence] = useState("");
-  const settle = async (ran: boolean): Promise<void> => {
+  const report = async (ran: boolean): Promise<void> => {
     try {
       const said = `${identity.value?.id ?? "a person"} says: ${evidence.trim()}`;
-      await ask(`${pathOf(space)}/executions/${encodeURIComponent(execution.execution_id)}/outcome`, ran ? { status: "succeeded", result: { evidence: said } } : { status: "failed", error: said });
+      const params = { path: { space_id: space, execution_id: execution.execution_id }, header: onlyOnce() };
+      const body: Schemas["OutcomeRequest"] = ran
+        ? { status: "succeeded", result: { evidence: said } }
+        : { status: "failed", error: said };
+      await settle(api.POST("/v1/spaces/{space_id}/executions/{execution_id}/outcome", { params, body }));
       changed();
     } catch (problem) {
       setError(problem);
@@ -230,8 +222,8 @@ function DoubtCard({ space, execution, changed }: { space: string; execution: Ex
         <>
           <label class="reason"><span class="sr">Evidence</span><input class="field" placeholder="what you saw" value={evidence} onInput={(event) => setEvidence(event.currentTarget.value)} /></label>
           <p class="row">
-            <button type="button" class="btn" disabled={evidence.trim() === ""} onClick={() => void settle(true)}>It ran</button>
-            <button type="button" class="btn" disabled={evidence.trim() === ""} onClick={() => void settle(false)}>It did not</button>
+            <button type="button" class="btn" disabled={evidence.trim() === ""} onClick={() => void report(true)}>It ran</button>
+            <button type="button" class="btn" disabled={evidence.trim() === ""} onClick={() => void report(false)}>It did not</button>
           </p>
         </>
       )}
@@ -242,9 +234,11 @@ function DoubtCard({ space, execution, changed }: { space: string; execution: Ex
 /** A change of policy that another operator proposed; `review` leads to its file. */
 export function ChangeCard({ space, change, changed, review = true }: { space: string; change: PolicyChange; changed: () => void; review?: boolean }): JSX.Element {
   const [error, setError] = useState<unknown>(null);
-  const settle = async (verb: "authorise" | "reject"): Promise<void> => {
+  const decide = async (verb: "authorise" | "reject"): Promise<void> => {
     try {
-      await ask(`${pathOf(space)}/policy/changes/${encodeURIComponent(change.change_id)}/${verb}`, { reason: "" });
+      const path = { space_id: space, change_id: change.change_id };
+      const options = { params: { path, header: onlyOnce() }, body: { reason: "" } };
+      await settle(api.POST(`/v1/spaces/{space_id}/policy/changes/{change_id}/${verb}`, options));
       changed();
     } catch (problem) {
       setError(problem);
@@ -258,8 +252,8 @@ export function ChangeCard({ space, change, changed, review = true }: { space: s
       {error !== null && <Failure error={error} />}
       {mayOperate(space) && (
         <p class="row">
-          <button type="button" class="btn primary" onClick={() => void settle("authorise")}>Put in force</button>
-          <button type="button" class="btn" onClick={() => void settle("reject")}>Reject</button>
+          <button type="button" class="btn primary" onClick={() => void decide("authorise")}>Put in force</button>
+          <button type="button" class="btn" onClick={() => void decide("reject")}>Reject</button>
           {review && <Link class="btn ghost" to={`spaces/${encodeURIComponent(space)}/policy/changes/${encodeURIComponent(change.change_id)}`}>Review</Link>}
         </p>
       )}
@@ -273,7 +267,9 @@ function SecondCard({ item, changed }: { item: Waiting; changed: () => void }): 
   const observe = item.kind === "observe_mode";
   const confirm = async (): Promise<void> => {
     try {
-      await ask(`${pathOf(item.space_id)}/${observe ? "mode" : "governance"}`, observe ? { mode: "observe" } : { operators_needed: 1 });
+      const params = { path: { space_id: item.space_id }, header: onlyOnce() };
+      if (observe) await settle(api.POST("/v1/spaces/{space_id}/mode", { params, body: { mode: "observe" } }));
+      else await settle(api.POST("/v1/spaces/{space_id}/governance", { params, body: { operators_needed: 1 } }));
       changed();
     } catch (problem) {
       setError(problem);
@@ -289,7 +285,12 @@ function SecondCard({ item, changed }: { item: Waiting; changed: () => void }): 
   );
 }
 
-const KINDS: [WaitKind | null, string][] = [[null, "All"], ["approval", "Approvals"], ["execution_in_doubt", "In doubt"], ["policy_change", "Policy"]];
+const KINDS: [Waiting["kind"] | null, string][] = [
+  [null, "All"],
+  ["approval", "Approvals"],
+  ["execution_in_doubt", "In doubt"],
+  ["policy_change", "Policy"],
+];
 
 /** They are named in an address, which is not to grow without bound. */
 const MAX_SESSIONS_FOLLOWED = 20;
@@ -299,7 +300,7 @@ export function InboxPage(): JSX.Element {
   const news = useNews(may("spaces:read") ? EVERY_SPACE : null);
   const loaded = useLoad(() => readInbox(), [news.count]);
   const [sessions, setSessions] = useState<string[]>([]);
-  const belief = useNews(sessions.length > 0 ? `v1/events?${sessions.map((each) => `stream_id=${encodeURIComponent(each)}`).join("&")}` : null);
+  const belief = useNews(sessions.length > 0 ? { every: { stream_id: sessions } } : null);
   const tellSession = (session: string): void => setSessions((before) => (before.includes(session) || before.length >= MAX_SESSIONS_FOLLOWED ? before : [...before, session]));
   const live = joinNews(news, belief);
   const kind = place.value.query.get("kind");

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, list } from "../../api/client";
+import { countSurvivors } from "../../model/load";
 import { count, plural } from "../../ui/format";
 import { LiveChip, Page, lastSession } from "../../ui/frame";
 import { useFresh } from "../../ui/fresh";
@@ -12,16 +12,15 @@ import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
 import { Gates, nameOf, STATUS } from "./gates";
 import { InboxPanel, countWaiting } from "./inbox";
-import { type Case, type Proposal, findCases, pathOf, readInbox } from "./model";
+import { type Case, findCases, listProposals, readInbox } from "./model";
 import { StatePanel } from "./state";
 import { Trace } from "./trace";
 
 export function ActionsPage({ id }: { id: string }): JSX.Element {
   lastSession.value = id;
   const cases = useLoad(() => findCases(id), [id]);
-  const session = `v1/sessions/${encodeURIComponent(id)}`;
-  const reports = useNews(`${session}/events`);
-  const belief = useLoad(() => get<{ n_survivors: number }>(session, { fields: "n_survivors" }), [id, reports.count]);
+  const reports = useNews({ session: id });
+  const left = useLoad((signal) => countSurvivors(id, undefined, signal), [id, reports.count]);
   const chosen = cases.value?.find((each) => each.case.case_id === place.value.query.get("case")) ?? cases.value?.[0];
   const [news, setNews] = useState<News | null>(null);
   const following = chosen ? news && joinNews(news, reports) : reports;
@@ -29,7 +28,7 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
     <Page
       title="Actions"
       crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{chosen?.case.case_id ?? id.slice(0, 8)}</Link></>}
-      chips={belief.value && <span class="chip wide">{plural(belief.value.n_survivors, "cause")} left</span>}
+      chips={left.value !== null && <span class="chip wide">{plural(left.value, "cause")} left</span>}
       status={cases.value && following && <LiveChip {...following} />}
     >
       {cases.error !== null && <Panel title="Actions"><Failure error={cases.error} retry={cases.again} /></Panel>}
@@ -49,10 +48,10 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
 
 /** `reports` are those of the case's session. */
 function CaseActions({ space, one, reports, said }: { space: string; one: Case; reports: News; said: (news: News) => void }): JSX.Element {
-  const news = useNews(`${pathOf(space)}/events`);
+  const news = useNews({ space });
   useEffect(() => said(news), [news.pulse]);
   const proposals = useLoad(async () => {
-    const newestFirst = await list<Proposal>(`${pathOf(space)}/proposals`, "proposals", { case_id: one.case_id, order: "newest" }, 500);
+    const newestFirst = await listProposals(space, { case_id: one.case_id, order: "newest" }, 500);
     return newestFirst.reverse();
   }, [space, one.case_id, news.count]);
   const stale = joinNews(news, reports).pulse?.state === "stale";

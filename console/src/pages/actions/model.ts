@@ -1,158 +1,99 @@
 // What the pages of actions read of a space, as the API has it.
 
-import { find, get, list, may } from "../../api/client";
+import { type Answered, type Schemas, api, find, list, may, read } from "../../api/client";
+import type { Feed } from "../../api/live";
+import type { paths } from "../../api/schema";
+import { countSurvivors } from "../../model/load";
 
-export interface Actor {
-  kind: string;
-  id: string;
-}
+export type Approval = Schemas["ApprovalItem"];
+export type Case = Schemas["CaseResponse"];
+export type Execution = Schemas["ExecutionResponse"];
+export type Explanation = Schemas["ExplainResponse"];
+export type PolicyChange = Schemas["PolicyChangeResponse"];
+/** The file is left out where the policy was written by its keys. */
+export type PolicySource = Schemas["PolicyPage"];
+export type Proposal = Schemas["ProposalResponse"];
+export type Speaker = Schemas["Speaker"];
+/** One thing that waits for a person, and its record where it has one. */
+export type Waiting = Schemas["InboxItem"];
 
-export interface Case {
-  case_id: string;
-  status: string;
-  session_id: string;
-  agents: string[];
-  attributes: Record<string, unknown>;
-}
-
-export interface Step {
-  stage: string;
-  passed: boolean;
-  key?: string;
-  at?: string;
-  op?: string;
-  reference?: string;
-  found?: string;
-  note?: string;
-}
-
-export interface Decision {
-  verdict: string;
-  reason_code: string;
-  policy_hash: string;
-  stage?: string;
-  failure?: string;
-  trace?: Step[];
-  candidates: { candidate: number; verdict: string; reason_code: string; stage?: string; reason?: string; waits_for?: string[]; matched?: string[] }[];
-}
-
-export interface Candidate {
-  type: string;
-  tool_id?: string;
-  args?: Record<string, unknown>;
-  set?: Record<string, string>;
-  unset?: string[];
-}
-
-export interface Proposal {
-  proposal_id: string;
-  status: string;
-  decision: Decision;
-  actor: Actor;
-  candidates: Candidate[];
-  execution_ids: string[];
-  waits_for: string[];
-  parked_until: string | null;
-  case_id: string | null;
-  seq: number;
-  refusals?: { code: string; message: string; next: string }[];
-}
-
-export interface Approval {
-  approval_id: string;
-  status: string;
-  proposal_id: string;
-  candidate: number;
-  tool_id: string | null;
-  args: unknown;
-  args_hash: string;
-  constraints: string[];
-  policy_hash: string;
-  tool_hash: string | null;
-  proposer: Actor;
-  expires_at: string;
-}
-
-export interface Execution {
-  execution_id: string;
-  status: string;
-  proposal_id: string;
-  agent_id: string;
-  tool_id: string;
-  args: unknown;
-  error: string | null;
-  started_seq: number;
-}
-
-export interface PolicyChange {
-  change_id: string;
-  status: string;
-  proposer: Actor;
-  set: Record<string, string>;
-  unset: string[];
-  reason: string;
-  /** Its file; null where it was written by its keys, or waits no more. */
-  source: { media_type: string; text: string } | null;
-}
-
-interface Origin {
-  line: number;
-  column: number;
-  rule: string;
-  condition?: string;
-}
-
-export interface Speaker {
-  key: string;
-  reason: string | null;
-  steps: Step[];
-  origin?: Origin;
-  origins?: Record<string, Origin>;
-}
-
-export interface Explanation {
-  decision: Decision;
-  because: { candidate: number; verdict: string; reason_code: string; speakers: Speaker[] }[];
-  flip: { status: string; changes?: { reference: string; now: string; to: string }[]; verdict?: string } | null;
-  refusals?: { code: string; message: string; next: string }[];
-}
-
-export interface PolicySource {
-  policy_hash: string;
-  policy_version: number;
-  source: { media_type: string; text: string } | null;
-}
-
-/** The stream of what is written to any space. */
-export const EVERY_SPACE = "v1/events?kind=space";
-
-export function pathOf(space: string): string {
-  return `v1/spaces/${encodeURIComponent(space)}`;
-}
+/** What is written to any space. */
+export const EVERY_SPACE: Feed = { every: { kind: ["space"] } };
 
 export async function listSpaces(): Promise<string[]> {
-  return (await list<{ space_id: string }>("v1/spaces", "spaces", {}, 200)).map((each) => each.space_id);
+  const ask = (cursor?: string) => api.GET("/v1/spaces", { params: { query: { cursor } } });
+  return (await list(ask, (page) => page.spaces, 200)).map((each) => each.space_id);
+}
+
+type CasesQuery = NonNullable<paths["/v1/spaces/{space_id}/cases"]["get"]["parameters"]["query"]>;
+type ProposalsQuery = NonNullable<paths["/v1/spaces/{space_id}/proposals"]["get"]["parameters"]["query"]>;
+
+export async function listCases(space_id: string, query: CasesQuery, most: number): Promise<Case[]> {
+  const path = { space_id };
+  const ask = (cursor?: string) =>
+    api.GET("/v1/spaces/{space_id}/cases", { params: { path, query: { ...query, cursor } } });
+  return list(ask, (page) => page.cases, most);
+}
+
+export async function listProposals(space_id: string, query: ProposalsQuery, most: number): Promise<Proposal[]> {
+  const path = { space_id };
+  const ask = (cursor?: string) =>
+    api.GET("/v1/spaces/{space_id}/proposals", { params: { path, query: { ...query, cursor } } });
+  return list(ask, (page) => page.proposals, most);
 }
 
 /** The cases of a session, with their spaces. */
 export async function findCases(session: string): Promise<{ space: string; case: Case }[]> {
   const found: { space: string; case: Case }[] = [];
   for (const space of await listSpaces()) {
-    for (const each of await list<Case>(`${pathOf(space)}/cases`, "cases", { session_id: session }, 500)) found.push({ space, case: each });
+    for (const each of await listCases(space, { session_id: session }, 500)) found.push({ space, case: each });
   }
   return found;
 }
 
-export async function readPolicySource(space: string): Promise<PolicySource | null> {
-  return find<PolicySource>(`${pathOf(space)}/policy`, { limit: 1 });
+export async function findCaseSession(space_id: string, case_id: string): Promise<string> {
+  const params = { path: { space_id, case_id }, query: { fields: "session_id" } };
+  return (await read(api.GET("/v1/spaces/{space_id}/cases/{case_id}", { params }))).session_id;
 }
 
-export async function readPolicyChange(space: string, change: string): Promise<PolicyChange> {
-  return get<PolicyChange>(`${pathOf(space)}/policy/changes/${encodeURIComponent(change)}`);
+export async function readPolicySource(space_id: string): Promise<PolicySource | null> {
+  return find(api.GET("/v1/spaces/{space_id}/policy", { params: { path: { space_id }, query: { limit: 1 } } }));
 }
 
-export async function explain(space: string, proposal: string): Promise<Explanation> {
-  return get<Explanation>(`${pathOf(space)}/proposals/${encodeURIComponent(proposal)}/explain`);
+export async function readPolicyChange(space_id: string, change_id: string): Promise<PolicyChange> {
+  const params = { path: { space_id, change_id } };
+  return read(api.GET("/v1/spaces/{space_id}/policy/changes/{change_id}", { params }));
+}
+
+export async function explain(space_id: string, proposal_id: string): Promise<Explanation> {
+  const params = { path: { space_id, proposal_id } };
+  return read(api.GET("/v1/spaces/{space_id}/proposals/{proposal_id}/explain", { params }));
+}
+
+/** What speaks for and against a call: the rules of the policy, with what was found. */
+export function listSpeakers(explanation: Explanation): Speaker[] {
+  return explanation.because.flatMap((each) => each.speakers ?? []);
+}
+
+/** What a write came to, with its step in the log. */
+type Settled = Schemas["StepResponse"] | { step: Schemas["StepResponse"] };
+
+/** Wait for a write; an error says what the space did not grant. */
+export async function settle(asked: Promise<Answered<Settled>>): Promise<void> {
+  const answer = await read(asked);
+  const step = "step" in answer ? answer.step : answer;
+  if (!step.granted) throw new Error(step.refusal?.message ?? `the space refused it: ${step.reason_code}`);
+}
+
+/** Headers of a write: sent again, it is not done twice. */
+export function onlyOnce(): { "Idempotency-Key": string } {
+  return { "Idempotency-Key": crypto.randomUUID() };
+}
+
+export async function withdraw(space_id: string, proposal_id: string, reason: string): Promise<void> {
+  const params = { path: { space_id, proposal_id }, header: onlyOnce() };
+  const body = { reason: reason.trim() || "withdrawn in the console" };
+  await settle(api.POST("/v1/spaces/{space_id}/proposals/{proposal_id}/withdraw", { params, body }));
 }
 
 /** A reference as it is read: the belief of the case, without the id of its session. */
@@ -165,28 +106,13 @@ export function tellNext(next: string): string {
   return next.split("; ").filter((each) => !each.includes("`$belief.") && !each.startsWith("once")).join("; ");
 }
 
-export type WaitKind = "approval" | "execution_in_doubt" | "policy_change" | "observe_mode" | "governance";
-
-/** One thing that waits for a person, and its record where it has one. */
-export interface Waiting {
-  space_id: string;
-  kind: WaitKind;
-  id: string;
-  seq: number;
-  asked_by: string;
-  case_id: string | null;
-  case_title: string | null;
-  expires_at: string | null;
-  approval?: Approval;
-  execution?: Execution;
-  policy_change?: PolicyChange;
-}
-
 const MOST_WAITING = 500;
 
 /** What this key could settle now: of one space, or of all that it may act in. */
 export async function readInbox(space?: string): Promise<Waiting[]> {
-  return may("spaces:read") ? list<Waiting>("v1/inbox", "waiting", { space_id: space }, MOST_WAITING) : [];
+  if (!may("spaces:read")) return [];
+  const ask = (cursor?: string) => api.GET("/v1/inbox", { params: { query: { space_id: space, cursor } } });
+  return list(ask, (page) => page.waiting, MOST_WAITING);
 }
 
 /** What a call or a patch would change in the state, as far as it is on record. */
@@ -199,13 +125,6 @@ export interface StateChange {
   from?: string;
 }
 
-interface Tool {
-  writes: boolean;
-  facts: Record<string, string>;
-  kind: string;
-  caller_facts: boolean;
-}
-
 export interface Asked {
   session: string | null;
   /** The belief that the decision read, by its event; null where the rule read none. */
@@ -216,31 +135,45 @@ export interface Asked {
   writes: boolean | null;
 }
 
+async function findTool(space_id: string, tool_id: string): Promise<Schemas["ToolResponse"] | null> {
+  return find(api.GET("/v1/spaces/{space_id}/tools/{tool_id}", { params: { path: { space_id, tool_id } } }));
+}
+
+/** The first page of the state of a space. */
+export async function readValues(space_id: string): Promise<Record<string, string>> {
+  return (await read(api.GET("/v1/spaces/{space_id}/state", { params: { path: { space_id } } }))).values;
+}
+
 /** Everything that a person needs to settle an approval: what would change, and what was believed. */
-export async function readAsked(space: string, approval: Approval): Promise<Asked> {
-  const proposal = await get<Proposal>(`${pathOf(space)}/proposals/${encodeURIComponent(approval.proposal_id)}`);
+export async function readAsked(space_id: string, approval: Approval): Promise<Asked> {
+  const { proposal_id, tool_id } = approval;
+  const asked = { params: { path: { space_id, proposal_id } } };
+  const proposal = await read(api.GET("/v1/spaces/{space_id}/proposals/{proposal_id}", asked));
   const candidate = proposal.candidates[approval.candidate];
-  const tool = approval.tool_id === null ? null : await find<Tool>(`${pathOf(space)}/tools/${encodeURIComponent(approval.tool_id)}`);
-  const keepsFacts = tool !== null && (tool.kind !== "caller" || tool.caller_facts);
-  const keys = [...Object.keys(candidate?.set ?? {}), ...(candidate?.unset ?? []), ...(keepsFacts ? Object.keys(tool.facts) : [])];
-  const values = keys.length > 0 ? (await get<{ values: Record<string, string> }>(`${pathOf(space)}/state`)).values : {};
+  const delta = candidate?.type === "state_delta" ? candidate : null;
+  const tool = tool_id === null ? null : await findTool(space_id, tool_id);
+  const facts = tool !== null && (tool.kind !== "caller" || tool.caller_facts) ? tool.facts : {};
+  const keys = [...Object.keys(delta?.set ?? {}), ...(delta?.unset ?? []), ...Object.keys(facts)];
+  const values = keys.length > 0 ? await readValues(space_id) : {};
+  const change = (key: string, after: string | null): StateChange => ({ key, before: values[key] ?? null, after });
   const changes = [
-    ...Object.entries(candidate?.set ?? {}).map(([key, after]): StateChange => ({ key, before: values[key] ?? null, after })),
-    ...(candidate?.unset ?? []).map((key): StateChange => ({ key, before: values[key] ?? null, after: null })),
-    ...(keepsFacts ? Object.entries(tool.facts).map(([key, from]): StateChange => ({ key, before: values[key] ?? null, after: null, from })) : []),
+    ...Object.entries(delta?.set ?? {}).map(([key, after]) => change(key, after)),
+    ...(delta?.unset ?? []).map((key) => change(key, null)),
+    ...Object.entries(facts).map(([key, from]) => ({ ...change(key, null), from })),
   ];
-  return { ...(await readBelief(space, proposal)), changes, writes: tool?.writes ?? null };
+  return { ...(await readBelief(space_id, proposal)), changes, writes: tool?.writes ?? null };
 }
 
 async function readBelief(space: string, proposal: Proposal): Promise<Pick<Asked, "session" | "then" | "now">> {
   if (!proposal.case_id || !may("belief:read")) return { session: null, then: null, now: null };
-  const { session_id: session } = await get<Case>(`${pathOf(space)}/cases/${encodeURIComponent(proposal.case_id)}`, { fields: "session_id" });
-  const path = `v1/sessions/${encodeURIComponent(session)}`;
-  const page = await get<{ survivors: string[]; n_survivors: number; audit_head_event_id: string }>(`${path}/survivors`, { limit: 5 });
+  const session = await findCaseSession(space, proposal.case_id);
+  const path = { session_id: session };
+  const page = await read(api.GET("/v1/sessions/{session_id}/survivors", { params: { path, query: { limit: 5 } } }));
   const seen = proposal.decision.trace?.map((step) => /^at audit head (\d+) /.exec(step.note ?? "")?.[1]).find((seq) => seq !== undefined);
-  const head = await get<{ to_seq: number }>(`${path}/diff`, { from: page.audit_head_event_id, to: page.audit_head_event_id, fields: "to_seq" });
+  const event = page.audit_head_event_id;
+  const query = { from: event, to: event, fields: "to_seq" };
+  const head = await read(api.GET("/v1/sessions/{session_id}/diff", { params: { path, query } }));
   const now = { seq: head.to_seq, left: page.n_survivors, some: page.survivors };
   if (seen === undefined) return { session, then: null, now };
-  const past = await get<{ n_survivors: number }>(path, { at: seen, fields: "n_survivors" });
-  return { session, then: { seq: Number(seen), left: past.n_survivors }, now };
+  return { session, then: { seq: Number(seen), left: await countSurvivors(session, Number(seen)) }, now };
 }

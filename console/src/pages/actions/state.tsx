@@ -2,26 +2,16 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { get, list } from "../../api/client";
-import { isPolicyKey, listHistory, nameStep, type Change, type Commit, type History } from "../../model/state";
+import { type Schemas, api, list } from "../../api/client";
+import { isPolicyKey, listHistory, nameStep, type Change, type History } from "../../model/state";
 import { ago, clock, count, plural, showMembers } from "../../ui/format";
 import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
 import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link } from "../../ui/router";
-import { type Actor, pathOf } from "./model";
+import { readValues } from "./model";
 
-interface Memory {
-  entry_id: string;
-  kind: string;
-  claim: unknown;
-  author: Actor;
-  evidence: { source_chunk_ids: string[]; confidence_milli: number };
-  conflict_state: "none" | "possible" | "contradictory";
-  confirmed: boolean;
-  expired: boolean;
-  ts: string;
-}
+type Memory = Schemas["MemoryResponse"];
 
 type Tab = "history" | "values" | "memory";
 
@@ -38,14 +28,18 @@ interface Read {
 }
 
 async function readState(space: string): Promise<Read> {
-  const path = pathOf(space);
-  const [state, commits, memory] = await Promise.all([
-    get<{ values: Record<string, string> }>(`${path}/state`),
-    list<Commit>(`${path}/deltas`, "deltas", { limit: PAGE }, MOST_COMMITS),
-    list<Memory>(`${path}/memory`, "memory", {}, MOST_ROWS),
+  const path = { space_id: space };
+  const askCommits = (cursor?: string) =>
+    api.GET("/v1/spaces/{space_id}/deltas", { params: { path, query: { limit: PAGE, cursor } } });
+  const askMemory = (cursor?: string) =>
+    api.GET("/v1/spaces/{space_id}/memory", { params: { path, query: { cursor } } });
+  const [values, commits, memory] = await Promise.all([
+    readValues(space),
+    list(askCommits, (page) => page.deltas, MOST_COMMITS),
+    list(askMemory, (page) => page.memory, MOST_ROWS),
   ]);
   return {
-    values: Object.entries(state.values).filter(([key]) => !isPolicyKey(key)),
+    values: Object.entries(values).filter(([key]) => !isPolicyKey(key)),
     history: listHistory(commits),
     isCut: commits.length >= MOST_COMMITS,
     memory: memory.reverse(),
@@ -148,7 +142,7 @@ function MemoryRows({ entries }: { entries: Memory[] }): JSX.Element {
         return (
           <li key={each.entry_id} class={each.expired ? "dim" : ""}>
             <span class="mono wrap">{each.entry_id}</span>
-            <span class="wrap">{showMembers(each.claim)}<br /><span class="f3">{each.kind} of {each.author.id}, {(each.evidence.confidence_milli / 10).toFixed(0)} % sure, {plural(each.evidence.source_chunk_ids.length, "source")}</span></span>
+            <span class="wrap">{showMembers(each.claim)}<br /><span class="f3">{each.kind} of {each.author.id}, {((each.evidence.confidence_milli ?? 0) / 10).toFixed(0)} % sure, {plural(each.evidence.source_chunk_ids?.length ?? 0, "source")}</span></span>
             <span class="right"><Icon of={disputed ? "warn" : each.confirmed && !each.expired ? "check" : "wait"} tone={disputed ? "owed" : each.confirmed && !each.expired ? "holds" : "f3"} /> <span class={disputed ? "owed" : "f2"}>{standing}</span><br /><span class="f3 num">{tellWhen(each.ts)}</span></span>
           </li>
         );

@@ -2,12 +2,13 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { mayWithdraw, post } from "../../api/client";
+import { type Schemas, mayWithdraw } from "../../api/client";
 import { clock, short } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Message, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { nameOf, STATUS } from "./gates";
-import { type Explanation, type PolicySource, type Proposal, type Speaker, explain, nameReference, pathOf, readPolicySource } from "./model";
+import type { Explanation, PolicySource, Proposal, Speaker } from "./model";
+import { explain, listSpeakers, nameReference, readPolicySource, withdraw } from "./model";
 
 const STAGES = ["shape", "freshness", "authority", "tool", "capability", "constraints", "conflicts", "invariants"];
 const SAYS: Record<string, string> = {
@@ -29,15 +30,7 @@ export function Trace({ space, proposal, stale, changed }: { space: string; prop
   const [error, setError] = useState<unknown>(null);
   const [icon, tone] = STATUS[proposal.status] ?? ["wait", ""];
   const waits = proposal.status === "parked" || proposal.status === "asked";
-  const withdraw = async (): Promise<void> => {
-    try {
-      const answer = await post<{ granted?: boolean; refusal?: { message: string } | null }>(`${pathOf(space)}/proposals/${encodeURIComponent(proposal.proposal_id)}/withdraw`, { reason: "withdrawn in the console" });
-      if (answer.granted === false) throw new Error(answer.refusal?.message ?? "the space refused it");
-      changed();
-    } catch (problem) {
-      setError(problem);
-    }
-  };
+  const takeBack = (): void => void withdraw(space, proposal.proposal_id, "").then(changed, setError);
   return (
     <Panel
       title={<><span class="mono">{nameOf(proposal)}</span> {proposal.status === "parked" ? "waits" : proposal.status}</>}
@@ -45,16 +38,22 @@ export function Trace({ space, proposal, stale, changed }: { space: string; prop
       icon={icon}
       tone={tone}
       note={<span>{proposal.proposal_id} by {proposal.actor.id}, entry {proposal.seq}</span>}
-      actions={waits && mayWithdraw(space, proposal.actor) && <button type="button" class="btn" disabled={stale} onClick={() => void withdraw()}>Withdraw</button>}
+      actions={waits && mayWithdraw(space, proposal.actor) && <button type="button" class="btn" disabled={stale} onClick={takeBack}>Withdraw</button>}
     >
       {error !== null && <Failure error={error} />}
       <Flow proposal={proposal} />
-      <div class="pad"><pre class="args" tabIndex={0} aria-label="Arguments">{proposal.candidates.map((each) => `${each.tool_id ?? "state"} ${JSON.stringify(each.args ?? { set: each.set, unset: each.unset }, null, 1).replaceAll(/\n\s*/g, " ")}`).join("\n")}</pre></div>
+      <div class="pad"><pre class="args" tabIndex={0} aria-label="Arguments">{proposal.candidates.map(tellCandidate).join("\n")}</pre></div>
       {loaded.error !== null && <Failure error={loaded.error} retry={loaded.again} />}
       {loaded.loading && !loaded.value && <Skeleton height={220} />}
       {loaded.value && <Stages proposal={proposal} explanation={loaded.value.explanation} policy={loaded.value.policy} />}
     </Panel>
   );
+}
+
+function tellCandidate(one: Proposal["candidates"][number]): string {
+  const isCall = one.type === "tool_call";
+  const text = JSON.stringify(isCall ? (one.args ?? {}) : { set: one.set, unset: one.unset }, null, 1);
+  return `${isCall ? one.tool_id : "state"} ${text.replaceAll(/\n\s*/g, " ")}`;
 }
 
 function Flow({ proposal }: { proposal: Proposal }): JSX.Element {
@@ -76,7 +75,7 @@ function Flow({ proposal }: { proposal: Proposal }): JSX.Element {
 function Stages({ proposal, explanation, policy }: { proposal: Proposal; explanation: Explanation; policy: PolicySource | null }): JSX.Element {
   const trace = explanation.decision.trace ?? [];
   const failed = explanation.decision.stage ?? null;
-  const speakers = explanation.because.flatMap((each) => each.speakers);
+  const speakers = listSpeakers(explanation);
   const reached = failed === null ? STAGES.length : STAGES.indexOf(failed);
   return (
     <ol class="stages">
@@ -110,15 +109,19 @@ function endOf(proposal: Proposal, explanation: Explanation): string {
   return `it is ${proposal.status}`;
 }
 
+function tellFound({ found }: Schemas["TraceStep"]): string {
+  return typeof found === "string" ? `found ${found}` : "found nothing";
+}
+
 /** The lines of the rule, each condition with what was found; without the file, the conditions alone. */
 export function Lines({ speaker, source }: { speaker: Speaker; source: string | null }): JSX.Element | null {
-  const steps = speaker.steps.filter((each) => each.reference);
+  const steps = speaker.steps?.filter((each) => each.reference) ?? [];
   if (steps.length === 0) return null;
   const read = steps.find((each) => each.note)?.note?.replace(/^at audit head (\d+) ([0-9a-f]+)$/, (_, seq: string, hash: string) => `Belief read at event ${seq}, head ${short(hash)}.`);
   if (source === null || !speaker.origin) {
     return (
       <div class="code">
-        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="said"><span class="text">{step.reference} {step.op}</span><span class="found">{step.found === undefined ? "found nothing" : `found ${step.found}`}</span></span></div>)}
+        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="said"><span class="text">{step.reference} {step.op}</span><span class="found">{tellFound(step)}</span></span></div>)}
       </div>
     );
   }
@@ -133,7 +136,7 @@ export function Lines({ speaker, source }: { speaker: Speaker; source: string | 
       <div class="code" role="group" aria-label={`Lines ${first} to ${last} of the policy file`}>
         {lines.slice(first - 1, last).map((text, n) => {
           const line = first + n;
-          const here = steps.filter((step) => step.at !== undefined && speaker.origins?.[step.at]?.line === line);
+          const here = steps.filter(({ at }) => typeof at === "string" && speaker.origins?.[at]?.line === line);
           const bad = here.some((step) => !step.passed);
           return (
             <div key={line} class={bad ? "bad" : here.length ? "" : "dim"}>
@@ -141,7 +144,7 @@ export function Lines({ speaker, source }: { speaker: Speaker; source: string | 
               <span>{here.length > 0 && <Icon of={bad ? "cross" : "check"} tone={bad ? "owed" : "holds"} label={bad ? "does not hold" : "holds"} />}</span>
               <span class="said">
                 <span class="text">{text.slice(indent)}</span>
-                {here.length > 0 && <span class="found">{here.map((step) => (step.found === undefined ? "found nothing" : `found ${step.found}`)).join(", ")}</span>}
+                {here.length > 0 && <span class="found">{here.map(tellFound).join(", ")}</span>}
               </span>
             </div>
           );

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { memo } from "preact/compat";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError } from "../../api/client";
+import { findNext, hasStatus } from "../../api/errors";
 import { countStates, countTypes, findNodes, listDeaths, listPathArcs, loadGraph, type CausalGraph } from "../../model/graph";
 import type { Layout } from "../../model/layout";
 import type { SessionLog } from "../../model/log";
@@ -38,7 +38,7 @@ export const GraphPage = memo(function GraphPage({ id }: { id: string }): JSX.El
   const loaded = useLoad(async (signal): Promise<Drawn | null> => {
     if (!log || provider) return null;
     const graph = await loadGraph(id, signal, setRead);
-    const ref = log.ontology["causal_graph_ref"] ?? "";
+    const ref = log.ontology.causal_graph_ref ?? "";
     return { graph, layout: await findLayout(`${ref}@${graph.version}/${graph.nodes.length}/${graph.arcs.length}`, graph) };
   }, [id, log, session.done]);
   const again = (): void => {
@@ -59,7 +59,7 @@ export const GraphPage = memo(function GraphPage({ id }: { id: string }): JSX.El
       chips={loaded.value && <span class="chip wide">anchored at version {loaded.value.graph.version}</span>}
       status={<LiveChip pulse={session.pulse} retry={session.retry} />}
     >
-      {provider || isWithoutGraph(error) ? (
+      {provider || hasStatus(error, 400) ? (
         <NoGraph id={id} error={error} provider={provider?.id ?? null} />
       ) : error !== null ? (
         <Panel title="The graph cannot be shown"><Failure error={error} retry={again} /></Panel>
@@ -81,18 +81,13 @@ export const GraphPage = memo(function GraphPage({ id }: { id: string }): JSX.El
   );
 });
 
-function isWithoutGraph(error: unknown): boolean {
-  return error instanceof ApiError && error.status === 400;
-}
-
 function NoGraph({ id, error, provider }: { id: string; error: unknown; provider: string | null }): JSX.Element {
-  const known = error instanceof ApiError ? error : null;
-  const next = known?.details["next"];
+  const next = findNext(error);
   return (
     <Panel title="No graph">
       <Empty title="This session has no causal graph">
-        <p class="f2">{provider ? `Its causes come from ${provider}, and not from a graph in Tee.` : known?.message}</p>
-        <p class="f2">{typeof next === "string" ? `${next[0]?.toUpperCase()}${next.slice(1)}.` : "Sessions that are declared without a provider, on a server with Tee, have one."}</p>
+        <p class="f2">{provider ? `Its causes come from ${provider}, and not from a graph in Tee.` : error instanceof Error && error.message}</p>
+        <p class="f2">{next !== null ? `${next[0]?.toUpperCase()}${next.slice(1)}.` : "Sessions that are declared without a provider, on a server with Tee, have one."}</p>
         <pre class="args">{"cmbs tee serve --port 50051\ncmbs serve --tee 127.0.0.1:50051"}</pre>
         <Link to={`cases/${encodeURIComponent(id)}`} class="btn">Back to the session</Link>
       </Empty>

@@ -2,8 +2,8 @@
 
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { get, send } from "../../api/client";
-import { stateAt, type CausalGraph, type Found, type SearchPage } from "../../model/graph";
+import { api, read, type Schemas } from "../../api/client";
+import { stateAt, type CausalGraph } from "../../model/graph";
 import type { SessionLog } from "../../model/log";
 import { count, plural } from "../../ui/format";
 import { Icon } from "../../ui/icons";
@@ -32,6 +32,9 @@ export function TypeMark({ type, named = false }: { type: string; named?: boolea
   );
 }
 
+type Found = Schemas["FoundNode"];
+type SearchPage = Schemas["GraphSearchPage"];
+
 export interface Searches {
   impact: Loaded<SearchPage | null>;
   explain: Loaded<SearchPage | null>;
@@ -40,16 +43,17 @@ export interface Searches {
 
 /** What the server finds: what the chosen node can affect, and what can explain the symptoms. Both are as of now. */
 export function useSearches(id: string, graph: CausalGraph, selected: number | null, symptoms: number[], size: number): Searches {
-  const path = `v1/sessions/${encodeURIComponent(id)}`;
+  const path = { session_id: id };
+  const asked = { max_depth: DEPTH, limit: MOST_ASKED };
   const impact = useLoad(async (signal): Promise<SearchPage | null> => {
     if (selected === null) return null;
-    return get<SearchPage>(`${path}/impact`, { node: graph.nodes[selected]!.id, max_depth: DEPTH, limit: MOST_ASKED }, signal);
+    const query = { ...asked, node: graph.nodes[selected]!.id };
+    return read(api.GET("/v1/sessions/{session_id}/impact", { params: { path, query }, signal }));
   }, [id, graph, selected, size]);
   const explain = useLoad(async (signal): Promise<SearchPage | null> => {
     if (symptoms.length === 0) return null;
-    const asked = new URLSearchParams({ max_depth: String(DEPTH), limit: String(MOST_ASKED) });
-    for (const each of symptoms.slice(0, MOST_SYMPTOMS)) asked.append("symptom", graph.nodes[each]!.id);
-    return (await (await send(`${path}/explain?${asked}`, { signal })).json()) as SearchPage;
+    const query = { ...asked, symptom: symptoms.slice(0, MOST_SYMPTOMS).map((each) => graph.nodes[each]!.id) };
+    return read(api.GET("/v1/sessions/{session_id}/explain", { params: { path, query }, signal }));
   }, [id, graph, symptoms, size]);
   const chosen = selected === null ? null : graph.nodes[selected]!.id;
   const paths = useMemo(() => {

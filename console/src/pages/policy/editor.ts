@@ -9,17 +9,10 @@ import { search, searchKeymap } from "@codemirror/search";
 import { Compartment, EditorState, RangeSet, StateEffect, StateField, Text, type Extension, type Range, type Transaction } from "@codemirror/state";
 import { Decoration, EditorView, GutterMarker, WidgetType, drawSelection, gutter, highlightActiveLine, keymap, lineNumbers, type Command, type DecorationSet } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
+import type { Schemas } from "../../api/client";
 import { splitCode } from "../../ui/format";
 
-export interface Finding {
-  severity: string;
-  rule: string;
-  message: string;
-  line: number | null;
-  column: number | null;
-  /** What to write in place of `found`, which stands at this place. */
-  fix: { line: number; column: number; found: string; accepted: string } | null;
-}
+export type Finding = Schemas["PolicyFinding"];
 
 export interface Editor {
   show: (findings: Finding[]) => void;
@@ -261,7 +254,7 @@ export function mountEditor(host: HTMLElement, text: string, changed: (text: str
   view.scrollDOM.tabIndex = 0;
   return {
     show: (findings) => {
-      const placed = findings.filter((each) => each.line !== null);
+      const placed = findings.filter((each) => typeof each.line === "number");
       view.dispatch(setDiagnostics(view.state, placed.map((each) => place(view.state, each))), { effects: showFindings.of(placed) });
     },
     goTo: (line, column) => {

@@ -2,38 +2,36 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { get, hasKey, identity, list, may, post } from "../../api/client";
+import { type Schemas, api, hasKey, identity, list, may, read } from "../../api/client";
 import { Icon } from "../../ui/icons";
 import { Failure, Message, Panel, useLoad } from "../../ui/parts";
 import { nameOf } from "../actions/gates";
-import { type Case, type Explanation, type PolicySource, type Proposal, explain, nameReference, pathOf, tellNext } from "../actions/model";
+import type { Case, Explanation, PolicySource, Proposal } from "../actions/model";
+import { explain, listCases, listProposals, listSpeakers, nameReference, tellNext } from "../actions/model";
 import { Lines } from "../actions/trace";
 
 export function Verdict({ of }: { of: string }): JSX.Element {
   return <span class={`chip ${of === "allow" ? "holds" : of === "deny" ? "refused" : "owed"}`}><Icon of={of === "allow" ? "check" : of === "deny" ? "refused" : "wait"} />{of}</span>;
 }
 
-interface Token {
-  token_id: string;
-  agent_id: string;
-  tool_ids: string[];
-  revoked: boolean;
-}
-
 interface Known {
   tools: string[];
-  tokens: Token[];
+  tokens: Schemas["CapabilityResponse"][];
   cases: Case[];
   proposals: Proposal[];
 }
 
 async function readKnown(space: string): Promise<Known> {
-  const path = pathOf(space);
+  const path = { space_id: space };
+  const askTools = (cursor?: string) =>
+    api.GET("/v1/spaces/{space_id}/tools", { params: { path, query: { cursor } } });
+  const askTokens = (cursor?: string) =>
+    api.GET("/v1/spaces/{space_id}/capabilities", { params: { path, query: { cursor } } });
   const [tools, tokens, cases, proposals] = await Promise.all([
-    list<{ tool_id: string }>(`${path}/tools`, "tools", {}, 500),
-    list<Token>(`${path}/capabilities`, "capabilities", {}, 500),
-    list<Case>(`${path}/cases`, "cases", { status: "open" }, 200),
-    list<Proposal>(`${path}/proposals`, "proposals", { order: "newest", limit: 50 }, 50),
+    list(askTools, (page) => page.tools, 500),
+    list(askTokens, (page) => page.capabilities, 500),
+    listCases(space, { status: "open" }, 200),
+    listProposals(space, { order: "newest", limit: 50 }, 50),
   ]);
   return { tools: tools.map((each) => each.tool_id), tokens: tokens.filter((each) => !each.revoked), cases, proposals };
 }
@@ -74,9 +72,9 @@ export function ExplainPanel({ space, policy }: { space: string; policy: PolicyS
   );
 }
 
-function parseArguments(text: string): unknown {
+function parseArguments(text: string): Record<string, unknown> {
   try {
-    return JSON.parse(text) as unknown;
+    return JSON.parse(text);
   } catch {
     throw new Error("The arguments are not JSON, as in {\"service\": \"orders\"}");
   }
@@ -90,14 +88,23 @@ function WrittenCall({ space, known, ask }: { space: string; known: Known; ask: 
   if (!may("spaces:propose", space)) return <p class="note pad">This key may not propose calls; look at one that was proposed.</p>;
   const token = known.tokens.find((each) => each.token_id === tokenId);
   const send = async (): Promise<Explanation> => {
-    const path = pathOf(space);
-    const snapshot = await get<{ state_snapshot_id: string }>(path, { fields: "state_snapshot_id" });
+    const path = { space_id: space };
+    const now = { path, query: { fields: "state_snapshot_id" } };
+    const { state_snapshot_id } = await read(api.GET("/v1/spaces/{space_id}", { params: now }));
     // Without keys the server believes who we say we are, so that the call can be asked for as its agent.
-    const headers: Record<string, string> = !hasKey() && token ? { "x-cmbs-actor": `agent:${token.agent_id}` } : {};
-    const args = parseArguments(text);
-    const candidate = { type: "tool_call", tool_id: tool.trim(), args, capability_token_id: tokenId, idempotency_key: crypto.randomUUID() };
+    const headers = !hasKey() && token ? { "x-cmbs-actor": `agent:${token.agent_id}` } : {};
+    const candidate: Schemas["ToolCallRequest"] = {
+      type: "tool_call",
+      tool_id: tool.trim(),
+      args: parseArguments(text),
+      capability_token_id: tokenId,
+      idempotency_key: crypto.randomUUID(),
+    };
     const provenance = { source: token?.agent_id ?? "console", timestamp: new Date().toISOString(), inputs: [], permissions: [] };
-    return post<Explanation>(`${path}/explain`, { proposal_id: crypto.randomUUID(), state_snapshot_id: snapshot.state_snapshot_id, provenance, candidates: [candidate], ...(caseId ? { case_id: caseId } : {}) }, headers);
+    const proposal_id = crypto.randomUUID();
+    const case_id = caseId || undefined;
+    const body = { proposal_id, state_snapshot_id, provenance, candidates: [candidate], case_id };
+    return read(api.POST("/v1/spaces/{space_id}/explain", { params: { path }, headers, body }));
   };
   return (
     <form class="pad recorder explain" onSubmit={(event) => { event.preventDefault(); ask(send()); }}>
@@ -125,13 +132,13 @@ function ProposedCall({ space, proposals, ask }: { space: string; proposals: Pro
 function Answer({ answer, policy }: { answer: Explanation; policy: PolicySource }): JSX.Element {
   const { decision, flip } = answer;
   const source = policy.policy_hash === decision.policy_hash ? (policy.source?.text ?? null) : null;
-  const changes = flip?.changes?.filter((each) => each.to !== undefined) ?? [];
+  const changes = flip.changes?.filter((each) => typeof each.to === "string") ?? [];
   return (
     <div class="body explained" role="status" aria-label="Explanation">
       <p class="row"><Verdict of={decision.verdict} /><span class="f2">{decision.stage ? `decided at the stage ${decision.stage}` : "every stage passes"} <span class="mono f3">{decision.reason_code}</span></span></p>
       {answer.refusals?.map((each, n) => <p key={n} class="small wrap"><Message text={each.message} />. <span class="f2"><Message text={tellNext(each.next)} /></span></p>)}
-      {answer.because.flatMap((each) => each.speakers).map((each) => <Lines key={each.key} speaker={each} source={source} />)}
-      {changes.length > 0 && flip?.verdict && (
+      {listSpeakers(answer).map((each) => <Lines key={each.key} speaker={each} source={source} />)}
+      {changes.length > 0 && flip.verdict && (
         <p class="small">It would be <b>{flip.verdict}</b> if {changes.map((each, n) => <span key={each.reference}>{n > 0 && " and "}<span class="mono">{nameReference(each.reference)}</span> were <b class="mono">{each.to}</b>, now {each.now}</span>)}.</p>
       )}
     </div>

@@ -2,22 +2,23 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { components } from "../../api/schema";
+import { type Schemas, AS_YAML, api, read } from "../../api/client";
 import { ago, clock, count, day, plural } from "../../ui/format";
 import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
-import { pathOf } from "../actions/model";
 import { Verdict } from "./explain";
-import { submit } from "./submit";
 
-type Impact = components["schemas"]["PolicyImpact"];
-type Flip = Impact["flips"][number];
-type Timeline = NonNullable<Impact["timeline"]>;
+type Flip = Schemas["FlipItem"];
+type Timeline = Schemas["Timeline"];
 
 const SHOWN = 50;
 const VERDICTS = ["allow", "defer", "deny"] as const;
 
 export function Flips({ space, text, ready }: { space: string; text: string; ready: boolean }): JSX.Element {
-  const impact = useLoad(async () => (ready ? submit<Impact>(`${pathOf(space)}/policy/impact`, text) : null), [space, text, ready]);
+  const impact = useLoad(async () => {
+    if (!ready) return null;
+    const params = { path: { space_id: space } };
+    return read(api.POST("/v1/spaces/{space_id}/policy/impact", { params, body: text, ...AS_YAML }));
+  }, [space, text, ready]);
   const [to, setTo] = useState<string | null>(null);
   const value = ready ? impact.value : null;
   const flips = value?.flips.filter((each) => to === null || each.after.verdict === to) ?? [];

@@ -2,29 +2,18 @@
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { mayOperate } from "../../api/client";
+import { AS_YAML, api, mayOperate, read } from "../../api/client";
 import { plural, short } from "../../ui/format";
 import { LiveChip, Page } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { useNews } from "../../ui/news";
 import { Empty, Failure, Message, Panel, Skeleton, ToCopy, useLoad } from "../../ui/parts";
 import { go } from "../../ui/router";
-import { type PolicySource, listSpaces, pathOf, readPolicyChange, readPolicySource } from "../actions/model";
-import { mountEditor, type Editor, type Finding } from "./editor";
+import { type PolicySource, listSpaces, readPolicyChange, readPolicySource } from "../actions/model";
+import { mountEditor, type Editor } from "./editor";
 import { ExplainPanel } from "./explain";
 import { Flips } from "./flips";
 import { Review } from "./review";
-import { submit } from "./submit";
-
-interface Check {
-  sound: boolean;
-  findings: Finding[];
-  tests: { name: string; passed: boolean; mismatches: { at: string; expected: unknown; found: unknown }[] }[];
-  never_asked: string[];
-  policy_hash: string | null;
-  set: string[];
-  unset: string[];
-}
 
 const QUIET_MS = 400;
 const CREATE_SPACE = `cmbs call create_space space_id=ops --actor operator:me --server ${new URL(".", document.baseURI).href.replace(/\/$/, "")}`;
@@ -35,7 +24,7 @@ export function PolicyPage({ space, change }: { space: string | undefined; chang
   const chosen = space ?? spaces.value?.find((each) => each !== "default") ?? spaces.value?.[0];
   const policy = useLoad(async () => (chosen ? readPolicySource(chosen) : null), [chosen]);
   const reviewed = useLoad(async () => (chosen && change ? readPolicyChange(chosen, change) : null), [chosen, change]);
-  const news = useNews(chosen && mayOperate(chosen) ? `${pathOf(chosen)}/events` : null);
+  const news = useNews(chosen && mayOperate(chosen) ? { space: chosen } : null);
   const newest = useLoad(async () => (chosen && news.count > 0 ? readPolicySource(chosen) : null), [chosen, news.count]);
   const isOld = policy.value !== null && newest.value !== null && newest.value.policy_hash !== policy.value.policy_hash;
   const problem = spaces.error ?? policy.error ?? reviewed.error;
@@ -90,24 +79,30 @@ function Workbench({ space, policy, proposal, stale, again }: { space: string; p
     const timer = setTimeout(() => setQuiet(text), QUIET_MS);
     return () => clearTimeout(timer);
   }, [text]);
+  const path = { space_id: space };
   // Drafts are an operator's: another key sees the file, and how calls are decided by it.
   const operates = mayOperate(space);
-  const check = useLoad(async () => (operates ? submit<Check>(`${pathOf(space)}/policy/check`, quiet) : null), [space, quiet, operates]);
+  const check = useLoad(async () => {
+    if (!operates) return null;
+    return read(api.POST("/v1/spaces/{space_id}/policy/check", { params: { path }, body: quiet, ...AS_YAML }));
+  }, [space, quiet, operates]);
   useEffect(() => {
     if (check.value) editor.current?.show(check.value.findings);
   }, [check.value]);
   const errors = check.value?.findings.filter((each) => each.severity === "error") ?? [];
   const warnings = check.value?.findings.filter((each) => each.severity === "warning") ?? [];
+  const { tests = [], never_asked: neverAsked = [] } = check.value ?? {};
   const changed = text !== inForce;
-  const keys = (check.value?.set.length ?? 0) + (check.value?.unset.length ?? 0);
+  const keys = (check.value?.set?.length ?? 0) + (check.value?.unset?.length ?? 0);
   const compare = (on: boolean): void => {
     editor.current?.compare(on);
     setCompared(on);
   };
   const propose = async (): Promise<void> => {
     try {
-      const answer = await submit<{ applied?: boolean; pending?: boolean; status?: string; change_id?: string }>(`${pathOf(space)}/policy`, text, "PUT", { base_policy_hash: policy.policy_hash });
-      setProposed(answer.applied || answer.status === "applied" ? "It is in force." : "It waits for a second operator.");
+      const params = { path, query: { base_policy_hash: policy.policy_hash } };
+      const { status } = await read(api.PUT("/v1/spaces/{space_id}/policy", { params, body: text, ...AS_YAML }));
+      setProposed(status === "applied" ? "It is in force." : "It waits for a second operator.");
       again();
     } catch (problem) {
       setError(problem);
@@ -143,7 +138,7 @@ function Workbench({ space, policy, proposal, stale, again }: { space: string; p
             {check.value?.findings.map((each, n) => (
               <li key={n} class="finding">
                 <Icon of={each.severity === "error" ? "refused" : each.severity === "warning" ? "warn" : "next"} tone={each.severity === "error" ? "refused" : each.severity === "warning" ? "owed" : "f3"} label={each.severity} />
-                <button type="button" class="link mono num" disabled={each.line === null} onClick={() => each.line !== null && editor.current?.goTo(each.line, each.column ?? 1)}>{each.line === null ? "" : `${each.line}:${each.column ?? 1}`}</button>
+                <button type="button" class="link mono num" disabled={!each.line} onClick={() => each.line && editor.current?.goTo(each.line, each.column ?? 1)}>{each.line ? `${each.line}:${each.column ?? 1}` : ""}</button>
                 <span class="wrap"><b>{each.rule}</b> <Message text={each.message} /></span>
               </li>
             ))}
@@ -152,11 +147,11 @@ function Workbench({ space, policy, proposal, stale, again }: { space: string; p
       </div>
       <div>
         {operates && <Flips space={space} text={quiet} ready={changed && check.value !== null && errors.length === 0} />}
-        {operates && <Panel title="Tests" note={check.value && errors.length === 0 ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
+        {operates && <Panel title="Tests" note={check.value && errors.length === 0 ? `${tests.filter((each) => each.passed).length} of ${tests.length} pass${neverAsked.length > 0 ? `; ${plural(neverAsked.length, "rule")} never asked` : ""}` : ""}>
           {check.value === null && check.loading && <Skeleton height={60} />}
-          {check.value?.tests.length === 0 && <p class="note pad">{errors.length > 0 ? "They run once the file has no error." : "The file has no tests."}</p>}
+          {check.value && tests.length === 0 && <p class="note pad">{errors.length > 0 ? "They run once the file has no error." : "The file has no tests."}</p>}
           <ul class="facts">
-            {check.value?.tests.map((each) => (
+            {tests.map((each) => (
               <li key={each.name} class="finding two-cols">
                 <Icon of={each.passed ? "check" : "cross"} tone={each.passed ? "holds" : "refused"} label={each.passed ? "passes" : "fails"} />
                 <span>{each.name}</span>

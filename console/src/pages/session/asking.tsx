@@ -2,34 +2,19 @@
 
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { ApiError, get, identity, may, post } from "../../api/client";
+import { type Schemas, api, identity, may, read } from "../../api/client";
+import { isRefused } from "../../api/errors";
 import { bitsOf, type SessionLog } from "../../model/log";
 import { bits, count, plural } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Panel, Skeleton, rest, useLoad } from "../../ui/parts";
 
-export interface Outcome {
-  id: string;
-  label: string;
-  left: number;
-}
-
-export interface Probe {
-  id: string;
-  text: string;
-  expected: number;
-  numbers: boolean;
-  outcomes: Outcome[];
-}
+export type Probe = Schemas["ProbeItem"];
 
 export interface Probes {
   list: Probe[] | null;
   error: unknown;
   loading: boolean;
-}
-
-interface ProbesPage {
-  probes: { probe_id: string; prompt: string; reads_numbers: boolean; expected_bits: number; answers: { outcome_id: string; label: string; leaves: number; rules_out: number }[] }[];
 }
 
 /** A slider passes many events on its way, and live events come in bursts: only where it rests is the server asked. */
@@ -42,17 +27,11 @@ export function useProbes(id: string, log: SessionLog, at: number, size: number)
     if (!log.hasKit) return null;
     await rest(REST_MS, signal);
     try {
-      const page = await get<ProbesPage>(`v1/sessions/${encodeURIComponent(id)}/probes`, { limit: 50, at: past ? at : undefined }, signal);
-      return page.probes.map((each) => ({
-        id: each.probe_id,
-        text: each.prompt,
-        expected: each.expected_bits,
-        numbers: each.reads_numbers,
-        outcomes: each.answers.map((answer) => ({ id: answer.outcome_id, label: answer.label, left: answer.leaves })),
-      }));
+      const params = { path: { session_id: id }, query: { limit: 50, at: past ? String(at) : undefined } };
+      return (await read(api.GET("/v1/sessions/{session_id}/probes", { params, signal }))).probes;
     } catch (error) {
       // A session whose kit is not on this server.
-      if (error instanceof ApiError && error.status >= 400 && error.status < 500) return null;
+      if (isRefused(error)) return null;
       throw error;
     }
   }, [id, past ? at : size]);
@@ -63,7 +42,7 @@ const MOST = 4;
 
 export function AskNext({ id, log, probes, acting }: { id: string; log: SessionLog; probes: Probes; acting: boolean }): JSX.Element {
   const [recording, setRecording] = useState(false);
-  const best = probes.list?.[0]?.expected ?? 1;
+  const best = probes.list?.[0]?.expected_bits ?? 1;
   const done = log.endedAt !== null;
   return (
     <Panel title="Ask next" note="expected bits">
@@ -72,7 +51,7 @@ export function AskNext({ id, log, probes, acting }: { id: string; log: SessionL
       {!probes.loading && probes.list === null && probes.error === null && <p class="note pad">No kit of this session is on this server, so no probe can be weighed.</p>}
       {probes.list?.length === 0 && <p class="note pad">{log.left.at(log.head) <= 1 ? "Nothing is left to tell apart." : "No probe tells the rest apart."}</p>}
       <ol class="next">
-        {probes.list?.slice(0, MOST).map((probe) => <ProbeRow key={probe.id} probe={probe} best={best} />)}
+        {probes.list?.slice(0, MOST).map((probe) => <ProbeRow key={probe.probe_id} probe={probe} best={best} />)}
       </ol>
       {may("belief:write", id) && !done && (
         <div class="pad">
@@ -85,46 +64,54 @@ export function AskNext({ id, log, probes, acting }: { id: string; log: SessionL
 }
 
 function ProbeRow({ probe, best }: { probe: Probe; best: number }): JSX.Element {
-  const [name, where] = probe.id.split("@");
+  const [name, where] = probe.probe_id.split("@");
   return (
     <li>
       <div class="clip">
-        <span class="mono strong" title={probe.id}>{name}</span>
+        <span class="mono strong" title={probe.probe_id}>{name}</span>
         <div class="f2 small clip">
           {where}
-          {probe.outcomes.length > 0 && <span class="f3"> · {probe.outcomes.map((each) => `${each.id} ${count(each.left)}`).join(", ")} left</span>}
+          {probe.answers.length > 0 && <span class="f3"> · {probe.answers.map((each) => `${each.outcome_id} ${count(each.leaves)}`).join(", ")} left</span>}
         </div>
       </div>
       <div class="right">
-        <b class="num">{bits(probe.expected)}</b> <span class="f3">bits</span>
-        <div class="bar"><i style={{ width: `${Math.max(2, (100 * probe.expected) / Math.max(best, 1e-9))}%` }} /></div>
+        <b class="num">{bits(probe.expected_bits)}</b> <span class="f3">bits</span>
+        <div class="bar"><i style={{ width: `${Math.max(2, (100 * probe.expected_bits) / Math.max(best, 1e-9))}%` }} /></div>
       </div>
     </li>
   );
 }
 
+/** Of a report: sent again, it is not recorded twice, and its answer says no more than that it was. */
+function paramsOf(session_id: string) {
+  return { path: { session_id }, header: { "Idempotency-Key": crypto.randomUUID(), Prefer: "return=minimal" } };
+}
+
+/** Who reports, and why. */
+function saidWith(note: string): Pick<Schemas["EliminateRequest"], "source_id" | "justification"> {
+  const justification = note.trim() ? { note: note.trim() } : null;
+  return { source_id: `human://${identity.value?.id ?? "console"}`, justification };
+}
+
 /** What was seen of a probe: what the answer leaves is shown before it is sent. */
 function ProbeRecorder({ id, log, probes, close }: { id: string; log: SessionLog; probes: Probe[]; close: () => void }): JSX.Element {
-  const [probeId, setProbeId] = useState(probes[0]!.id);
+  const [probeId, setProbeId] = useState(probes[0]!.probe_id);
   const [answer, setAnswer] = useState("");
   const [note, setNote] = useState("");
   const [free, setFree] = useState(false);
   const [error, setError] = useState<unknown>(null);
   const [sending, setSending] = useState(false);
-  const probe = probes.find((each) => each.id === probeId) ?? probes[0]!;
-  const outcome = probe.outcomes.find((each) => each.id === answer);
+  const probe = probes.find((each) => each.probe_id === probeId) ?? probes[0]!;
+  const outcome = probe.answers.find((each) => each.outcome_id === answer);
   const left = log.left.at(log.head);
   if (free) return <Recorder id={id} log={log} close={close} />;
   const send = async (): Promise<void> => {
     setSending(true);
     try {
       const number = Number(answer);
-      await post(`v1/sessions/${encodeURIComponent(id)}/observations`, {
-        probe_id: probe.id,
-        response: probe.numbers && !outcome && Number.isFinite(number) ? number : answer,
-        source_id: `human://${identity.value?.id ?? "console"}`,
-        ...(note.trim() ? { justification: { note: note.trim() } } : {}),
-      }, { "Idempotency-Key": crypto.randomUUID(), Prefer: "return=minimal" });
+      const response = probe.reads_numbers && !outcome && Number.isFinite(number) ? number : answer;
+      const body = { ...saidWith(note), probe_id: probe.probe_id, response };
+      await read(api.POST("/v1/sessions/{session_id}/observations", { params: paramsOf(id), body }));
       close();
     } catch (problem) {
       setError(problem);
@@ -134,12 +121,12 @@ function ProbeRecorder({ id, log, probes, close }: { id: string; log: SessionLog
   };
   return (
     <form class="pad recorder" onSubmit={(event) => { event.preventDefault(); void send(); }}>
-      <label>Probe<select class="field" value={probe.id} onChange={(event) => { setProbeId(event.currentTarget.value); setAnswer(""); }}>{probes.map((each) => <option key={each.id} value={each.id}>{each.id}</option>)}</select></label>
-      <p class="f3">{probe.text}</p>
-      <label>Answer<select class="field" required value={answer} onChange={(event) => setAnswer(event.currentTarget.value)}><option value="">choose</option>{probe.outcomes.map((each) => <option key={each.id} value={each.id}>{each.label || each.id}</option>)}</select></label>
+      <label>Probe<select class="field" value={probe.probe_id} onChange={(event) => { setProbeId(event.currentTarget.value); setAnswer(""); }}>{probes.map((each) => <option key={each.probe_id} value={each.probe_id}>{each.probe_id}</option>)}</select></label>
+      <p class="f3">{probe.prompt}</p>
+      <label>Answer<select class="field" required value={answer} onChange={(event) => setAnswer(event.currentTarget.value)}><option value="">choose</option>{probe.answers.map((each) => <option key={each.outcome_id} value={each.outcome_id}>{each.label || each.outcome_id}</option>)}</select></label>
       <label>Note<input class="field" value={note} onInput={(event) => setNote(event.currentTarget.value)} /></label>
       {outcome && (
-        <p class="num">Rules out <b>{count(left - outcome.left)}</b>, leaves <b class={outcome.left === 0 ? "contra" : "holds"}>{count(outcome.left)}</b>, {bits(bitsOf(left) - bitsOf(Math.max(1, outcome.left)))} bits</p>
+        <p class="num">Rules out <b>{count(left - outcome.leaves)}</b>, leaves <b class={outcome.leaves === 0 ? "contra" : "holds"}>{count(outcome.leaves)}</b>, {bits(bitsOf(left) - bitsOf(Math.max(1, outcome.leaves)))} bits</p>
       )}
       {error !== null && <Failure error={error} />}
       <p class="row">
@@ -166,15 +153,11 @@ function Recorder({ id, log, close }: { id: string; log: SessionLog; close: () =
   const send = async (): Promise<void> => {
     setSending(true);
     try {
-      await post(`v1/sessions/${encodeURIComponent(id)}/eliminate`, {
-        source_id: `human://${identity.value?.id ?? "console"}`,
-        observation_id: observation.trim(),
-        eliminated: [...new Set(named)].sort(),
-        justification: note.trim() ? { note: note.trim() } : null,
-      }, { "Idempotency-Key": crypto.randomUUID(), Prefer: "return=minimal" });
+      const body = { ...saidWith(note), observation_id: observation.trim(), eliminated: [...new Set(named)].sort() };
+      await read(api.POST("/v1/sessions/{session_id}/eliminate", { params: paramsOf(id), body }));
       close();
     } catch (problem) {
-      setError(problem instanceof ApiError ? problem : String(problem));
+      setError(problem);
     } finally {
       setSending(false);
     }

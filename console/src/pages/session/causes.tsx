@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get } from "../../api/client";
+import { api, read } from "../../api/client";
 import type { SessionLog } from "../../model/log";
 import { count, show } from "../../ui/format";
 import { Icon } from "../../ui/icons";
@@ -100,24 +100,6 @@ function CauseRow({ row, log, chosen, choose, first }: { row: Row; log: SessionL
   );
 }
 
-interface Change {
-  kind: string;
-  id: string;
-  seq: number;
-}
-
-interface SurvivorPage {
-  survivors: string[];
-  attributes?: Record<string, Record<string, unknown>>;
-  next_cursor: string | null;
-}
-
-interface ChangePage {
-  changes: Change[];
-  attributes: Record<string, Record<string, unknown>>;
-  next_cursor: string | null;
-}
-
 const PAGE = 200;
 
 /** A page at a time, as far as one scrolls; the moment is fixed by `at`, so that pages fit each other. */
@@ -177,12 +159,24 @@ function Paged({ id, log, at, why, choose, tab, text }: Props & { tab: "alive" |
   );
 }
 
+function aboutOf({ attributes }: Pick<SessionLog, "attributes">, id: string): string {
+  return describeAttributes(attributes[id]);
+}
+
 async function readPage(id: string, tab: "alive" | "gone", at: number, text: string, cursor: string | null): Promise<{ rows: Row[]; cursor: string | null }> {
-  const path = `v1/sessions/${encodeURIComponent(id)}`;
+  const path = { session_id: id };
+  const query = { limit: PAGE, text: text || undefined, cursor: cursor ?? undefined };
   if (tab === "alive") {
-    const page = await get<SurvivorPage>(`${path}/survivors`, { at, limit: PAGE, text, cursor });
-    return { rows: page.survivors.map((each) => ({ id: each, gone: -1, about: describeAttributes(page.attributes?.[each]) })), cursor: page.next_cursor };
+    const params = { path, query: { ...query, at: String(at) } };
+    const page = await read(api.GET("/v1/sessions/{session_id}/survivors", { params }));
+    const rows = page.survivors.map((each) => ({ id: each, gone: -1, about: aboutOf(page, each) }));
+    return { rows, cursor: page.next_cursor };
   }
-  const page = await get<ChangePage>(`${path}/diff`, { from: 0, to: at, limit: PAGE, text, cursor });
-  return { rows: page.changes.filter((each) => each.kind === "eliminated").map((each) => ({ id: each.id, gone: each.seq, about: describeAttributes(page.attributes[each.id]) })), cursor: page.next_cursor };
+  const params = { path, query: { ...query, from: "0", to: String(at) } };
+  const page = await read(api.GET("/v1/sessions/{session_id}/diff", { params }));
+  const rows: Row[] = [];
+  for (const { kind, id, seq } of page.changes) {
+    if (kind === "eliminated" && id !== null) rows.push({ id, gone: seq, about: aboutOf(page, id) });
+  }
+  return { rows, cursor: page.next_cursor };
 }

@@ -1,13 +1,10 @@
 // How fast reference strategies would have narrowed the session's kit down: the ghosts of the funnel.
 
-import { ApiError, get } from "../../api/client";
+import { type Schemas, api, read } from "../../api/client";
+import { ApiError } from "../../api/errors";
 import type { Ghost } from "../../model/funnel";
 import type { SessionLog } from "../../model/log";
 import { useLoad } from "../../ui/parts";
-
-interface AnalysisPart {
-  kit: { strategies: { strategy: "greedy" | "exact"; bits_left: number[] | null; reason: string }[] } | null;
-}
 
 export interface Ghosts {
   curves: Ghost[];
@@ -22,7 +19,8 @@ export function useGhosts(id: string, log: SessionLog): Ghosts {
   const loaded = useLoad(async (signal): Promise<Ghosts> => {
     if (!log.hasKit || !log.withIds) return NONE;
     try {
-      const { kit } = await get<AnalysisPart>(`v1/sessions/${encodeURIComponent(id)}/analysis`, { fields: "kit.strategies" }, signal);
+      const params = { path: { session_id: id }, query: { fields: "kit.strategies" } };
+      const { kit } = await read(api.GET("/v1/sessions/{session_id}/analysis", { params, signal }));
       return kit ? readGhosts(kit.strategies) : NONE;
     } catch (error) {
       // The page is whole without them.
@@ -33,7 +31,7 @@ export function useGhosts(id: string, log: SessionLog): Ghosts {
   return loaded.value ?? NONE;
 }
 
-function readGhosts(strategies: NonNullable<AnalysisPart["kit"]>["strategies"]): Ghosts {
+function readGhosts(strategies: Schemas["StrategyFinding"][]): Ghosts {
   const named = strategies.map((each) => ({ ...each, name: each.strategy === "exact" ? ("optimal" as const) : each.strategy }));
   return {
     curves: named.flatMap((each) => (each.bits_left ? [{ name: each.name, bits: each.bits_left }] : [])),

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { follow, type Message, type Pulse } from "../../api/live";
+import { follow, type Pulse } from "../../api/live";
 import { moveTo, zoom, type Extent } from "../../model/funnel";
 import { loadSession } from "../../model/load";
 import type { AuditEvent, SessionLog } from "../../model/log";
@@ -45,11 +45,12 @@ export function useSession(id: string): Session {
     loadSession(id, controller.signal, (log, done) => setState({ log, size: log.size, done, error: null })).then(
       (log) => {
         if (controller.signal.aborted || log.endedAt !== null) return;
-        live.current = follow(`v1/sessions/${encodeURIComponent(id)}/events`, {
+        live.current = follow({ session: id }, {
           after: () => log.head,
           pulse: setPulse,
           take: (messages) => {
-            if (takeIn(log, messages)) setState({ log, size: log.size, done: true, error: null });
+            const isNew = takeIn(log, messages.map((each) => each.entry));
+            if (isNew) setState({ log, size: log.size, done: true, error: null });
           },
         });
       },
@@ -66,13 +67,11 @@ export function useSession(id: string): Session {
   return { ...state, pulse, retry: () => live.current?.now(), again: () => setRound((n) => n + 1) };
 }
 
-function takeIn(log: SessionLog, messages: Message[]): boolean {
+function takeIn(log: SessionLog, entries: (AuditEvent | null)[]): boolean {
   let changed = false;
-  for (const message of messages) {
-    if (message.event !== "entry") continue;
-    const event = message.data as AuditEvent;
+  for (const event of entries) {
     // A repeat after a reconnection is known already; a gap would throw, and the follower asks again from the last event.
-    if (event.seq <= log.head) continue;
+    if (event === null || event.seq <= log.head) continue;
     log.append(event);
     changed = true;
   }
@@ -96,7 +95,7 @@ export function useMoment(log: SessionLog | null, size: number): { at: number; p
 
 export function titleOf(log: SessionLog | null, id: string): string {
   if (log?.title) return log.title;
-  return log?.ontology["hypothesis_space_id"] ? `${log.ontology["hypothesis_space_id"]} session` : id;
+  return log?.ontology.hypothesis_space_id ? `${log.ontology.hypothesis_space_id} session` : id;
 }
 
 export function SessionPage({ id }: { id: string }): JSX.Element {
@@ -236,7 +235,7 @@ function useExtent(at: number): [Extent | null, (extent: Extent | null) => void]
 
 function forkOf(probes: Probe[] | null): { left: number; label: string }[] {
   const best = probes?.[0];
-  return best ? best.outcomes.map((each) => ({ left: each.left, label: each.id })) : [];
+  return best ? best.answers.map((each) => ({ left: each.leaves, label: each.outcome_id })) : [];
 }
 
 /** An event in words. */

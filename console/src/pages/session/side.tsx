@@ -53,7 +53,7 @@ export function useVerification(id: string, log: SessionLog, size: number): Chec
     busy.current = true;
     setError(null);
     setProgress({ done: 0, of: log.size });
-    verifyStream(id, `v1/sessions/${encodeURIComponent(id)}/audit`, (done, of) => setProgress({ done, of }))
+    verifyStream(id, (done, of) => setProgress({ done, of }))
       .then(setVerdict, setError)
       .finally(() => {
         busy.current = false;
@@ -69,7 +69,7 @@ export function Verification({ verification, log, id }: { verification: Checking
   const { verdict, progress, error, run } = verification;
   const [kept, setKept] = useState("");
   const behind = verdict && verdict.state === "holds" ? log.size - verdict.events : 0;
-  const save = async (): Promise<void> => saveFile(`${id}.jsonl`, await exportStream(id, `v1/sessions/${encodeURIComponent(id)}/audit`), "application/jsonl");
+  const save = async (): Promise<void> => saveFile(`${id}.jsonl`, await exportStream(id), "application/jsonl");
   const title = !verdict ? "Verify in this browser" : verdict.state === "holds" ? "Verified in this browser" : verdict.state === "broken" ? "Broken log" : "Not checked";
   return (
     <Panel title={title} icon={!verdict || verdict.state === "unknown" ? "unverified" : verdict.state === "holds" ? "verified" : "broken"} tone={verdict?.state === "holds" ? "holds" : verdict?.state === "broken" ? "refused" : "f3"}>

@@ -2,9 +2,10 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { ApiError, get, saveFile } from "../../api/client";
+import { type Schemas, api, read, saveFile } from "../../api/client";
+import { findElimination } from "../../api/errors";
 import { readEvent } from "../../model/load";
-import type { AuditEvent, SessionLog } from "../../model/log";
+import type { SessionLog } from "../../model/log";
 import { clock, count, short, show, showMembers } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Monogram, Panel, Skeleton, useLoad } from "../../ui/parts";
@@ -29,18 +30,20 @@ export function WhyRuledOut({ id, log, why, opened, verdict }: Props): JSX.Eleme
   );
 }
 
+type Recorded = Schemas["AuditEvent"];
+
 /** The event that eliminated a hypothesis: known here, or asked of the server by the proof. */
-async function findEvent(id: string, log: SessionLog, why: string): Promise<AuditEvent | null> {
+async function findEvent(id: string, log: SessionLog, why: string): Promise<Recorded | null> {
   let seq = log.whenGone(why);
   if (!log.withIds) {
     try {
-      await get(`v1/sessions/${encodeURIComponent(id)}/proofs/membership`, { hypothesis_id: why });
+      const params = { path: { session_id: id }, query: { hypothesis_id: why } };
+      await read(api.GET("/v1/sessions/{session_id}/proofs/membership", { params }));
       return null;
     } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 409) throw error;
-      const eliminatedBy = error.details["eliminated_by"] as { seq: number } | undefined;
-      if (eliminatedBy === undefined) throw error;
-      seq = eliminatedBy.seq;
+      const found = findElimination(error);
+      if (found === null) throw error;
+      seq = found;
     }
   }
   return seq < 0 ? null : readEvent(id, log, seq);
@@ -64,11 +67,12 @@ function Chain({ id, log, why, verdict }: { id: string; log: SessionLog; why: st
   const seq = event.seq;
   const source = log.sources[log.source.at(seq)];
   const checked = verdict !== null && (verdict.state === "holds" || verdict.seq > seq) && verdict.events > seq;
-  const justification = event.payload["justification"];
-  const probe = event.payload["probe"] as { probe_id: string; response: unknown } | null | undefined;
+  const report = "eliminated" in event.payload ? event.payload : null;
+  const probe = report?.probe;
   const download = async (): Promise<void> => {
     try {
-      const proof = await get<unknown>(`v1/sessions/${encodeURIComponent(id)}/proofs/elimination`, { hypothesis_id: why });
+      const params = { path: { session_id: id }, query: { hypothesis_id: why } };
+      const proof = await read(api.GET("/v1/sessions/{session_id}/proofs/elimination", { params }));
       saveFile(`proof-${why}.json`, JSON.stringify(proof));
     } catch (error) {
       setProblem(error);
@@ -80,12 +84,12 @@ function Chain({ id, log, why, verdict }: { id: string; log: SessionLog; why: st
         <li><span class="dot gone-dot" /><span class="f3">cause</span><span>{[...new Set(Object.values(log.attributes[why] ?? {}).map(show))].join(" · ") || <span class="mono">{why}</span>}</span></li>
         <li><span class="dot" /><span class="f3">event</span><span><b class="num">#{seq}</b> {event.verb} <span class="f2 num">{clock(log.time(seq))} · {count(log.left.at(seq) + log.removed.at(seq))} → {count(log.left.at(seq))}</span></span></li>
         <li><span class={`dot s${source?.colour ?? 0}`} /><span class="f3">source</span><span><Monogram source={source} /> {source?.id}{event.actor && event.actor.id !== source?.id ? <span class="f2"> by {event.actor.kind} {event.actor.id}</span> : null}</span></li>
-        <li><span class="dot" /><span class="f3">observation</span><span class="mono wrap">{probe ? `${probe.probe_id} = ${show(probe.response)}` : String(event.payload["observation_id"])}</span></li>
-        <li><span class="dot" /><span class="f3">justification</span><span class="wrap">{justification ? showMembers(justification) : <span class="f3">none was given</span>}</span></li>
+        <li><span class="dot" /><span class="f3">observation</span><span class="mono wrap">{probe ? `${probe.probe_id} = ${show(probe.response)}` : report?.observation_id}</span></li>
+        <li><span class="dot" /><span class="f3">justification</span><span class="wrap">{report?.justification ? showMembers(report.justification) : <span class="f3">none was given</span>}</span></li>
         <li>
           <span class={checked ? "dot holds-dot" : "dot"} />
           <span class="f3">proof</span>
-          <span>{checked ? <span class="holds"><Icon of="verified" /> holds, recomputed here </span> : <span class="f3"><Icon of="unverified" /> not recomputed here yet </span>}<span class="mono f2">{short(event.event_hash ?? "")}</span></span>
+          <span>{checked ? <span class="holds"><Icon of="verified" /> holds, recomputed here </span> : <span class="f3"><Icon of="unverified" /> not recomputed here yet </span>}<span class="mono f2">{short(event.event_hash)}</span></span>
         </li>
       </ol>
       {problem !== null && <Failure error={problem} />}
@@ -109,15 +113,14 @@ function OneEvent({ id, log, seq }: { id: string; log: SessionLog; seq: number }
 
 const MOST_SHOWN = 4000;
 
-function Raw({ event }: { event: AuditEvent }): JSX.Element {
+function Raw({ event }: { event: Recorded }): JSX.Element {
   const text = JSON.stringify(event.payload, null, 2);
   const hashes = ["event_hash", "prev_event_hash", "survivors_before_hash", "survivors_after_hash"] as const;
-  const record = event as unknown as Record<string, unknown>;
   return (
     <div class="raw">
       <dl class="mini">
         {hashes.map((name) => (
-          <div key={name} class="pair"><dt>{name.replaceAll("_", " ")}</dt><dd class="mono wrap">{String(record[name] ?? "")}</dd></div>
+          <div key={name} class="pair"><dt>{name.replaceAll("_", " ")}</dt><dd class="mono wrap">{event[name]}</dd></div>
         ))}
       </dl>
       <pre class="args" tabIndex={0} aria-label="Payload">{text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}\n… ${count(text.length - MOST_SHOWN)} characters more` : text}</pre>

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.http.belief.answer_schemas import Count
-from cmbs.http.belief.entry_schemas import EntryFormat, RecordedActor
-from cmbs.http.belief.schemas import NextCursor, Sha256, Timestamp
+from cmbs.api.answers import Answer, Count, Page, Partial
+from cmbs.api.entries import EntryFormat, RecordedActor
+from cmbs.api.sessions import NextCursor, Sha256, Timestamp
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.events import (
     ConflictState,
@@ -21,31 +20,32 @@ from cmbs.substrate.kernel.events import (
     PolicySource,
     SpaceVerb,
 )
-from cmbs.substrate.kernel.insight.differences import SpaceChangeKind
-from cmbs.substrate.kernel.insight.explanation import Because, Flip
+from cmbs.substrate.kernel.insight.findings import Because, Flip, Mismatch
 from cmbs.substrate.kernel.insight.lint_findings import Severity
-from cmbs.substrate.kernel.insight.policy_tests import Mismatch
 from cmbs.substrate.kernel.model import Budget, Decision, Provenance, Scope, Spent, ToolKind
-from cmbs.substrate.kernel.state import ApprovalStatus, CaseStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
+from cmbs.substrate.kernel.words import (
+    ApprovalStatus,
+    CaseStatus,
+    ExecutionStatus,
+    PolicyChangeStatus,
+    ProposalStatus,
+    SpaceChangeKind,
+)
 
-Replayed = Annotated[
-    bool | UnsetType, Meta(description="True for a repeat, which gets the first answer again; else left out.")
-]
+Replayed = Annotated[bool, Meta(description="True for a repeat, which gets the first answer again; else left out.")]
 EventId = Annotated[str, Meta(description="The event that recorded it.")]
-Json = Annotated[
-    msgspec.Raw | UnsetType, Meta(description="Any JSON value; left out for a caller who may not read it.")
-]
+Json = Annotated[Any, Meta(description="Any JSON value; left out for a caller who may not read it.")]
 Values = Annotated[dict[str, str], Meta(description="Texts by key; keys that the caller may not read are left out.")]
 
 
-class SpaceItem(msgspec.Struct):
+class SpaceItem(Answer, frozen=True):
     """A space in a list."""
 
     space_id: str
     head_seq: Count
 
 
-class SpaceResponse(msgspec.Struct):
+class SpaceResponse(Answer, frozen=True):
     """A space as it is now."""
 
     space_id: str
@@ -70,7 +70,7 @@ class SpaceResponse(msgspec.Struct):
     ]
 
 
-class StateResponse(msgspec.Struct):
+class StateResponse(Answer, frozen=True):
     """A page of a state, sorted by key."""
 
     state_snapshot_id: Annotated[Sha256, Meta(description="Pass it as `at` to get the next page of the same state.")]
@@ -79,7 +79,7 @@ class StateResponse(msgspec.Struct):
     next_cursor: NextCursor
 
 
-class SpaceChangeItem(msgspec.Struct):
+class SpaceChangeItem(Answer, frozen=True):
     """One thing that is another than it was, and the last event that touched it."""
 
     seq: Count
@@ -93,9 +93,10 @@ class SpaceChangeItem(msgspec.Struct):
     ]
 
 
-class SpaceDiffPage(msgspec.Struct):
+class SpaceDiffPage(Page[SpaceChangeItem], frozen=True):
     """What changed between two moments of a space, in the order of the last events that touched it."""
 
+    collection: ClassVar[str] = "changes"
     space_id: str
     from_seq: Count
     to_seq: Count
@@ -107,7 +108,7 @@ class SpaceDiffPage(msgspec.Struct):
     next_cursor: NextCursor
 
 
-class CommitItem(msgspec.Struct):
+class CommitItem(Answer, frozen=True):
     """A commit: the change of the state by one step."""
 
     seq: Count
@@ -119,7 +120,7 @@ class CommitItem(msgspec.Struct):
     unset: list[str]
 
 
-class StepResponse(msgspec.Struct):
+class StepResponse(Partial, frozen=True):
     """The result of a request. One that is not granted is recorded too, and changes nothing else."""
 
     granted: bool
@@ -130,19 +131,19 @@ class StepResponse(msgspec.Struct):
     event_id: EventId
     state_snapshot_id: Annotated[Sha256, Meta(description="The state after this step.")]
     refusal: Annotated[
-        Refusal | UnsetType, Meta(description="What to do about it; left out if there is no `reason_code`.")
-    ] = UNSET
-    replayed: Replayed = UNSET
+        Refusal | None, Meta(description="What to do about it; left out if there is no `reason_code`.")
+    ] = None
+    replayed: Replayed = False
 
 
-class StateDeltaItem(msgspec.Struct, tag_field="type", tag="state_delta"):
+class StateDeltaItem(Answer, tag_field="type", tag="state_delta", frozen=True):
     """A patch of the state, as it was proposed."""
 
     set: Values
     unset: list[str]
 
 
-class ToolCallItem(msgspec.Struct, tag_field="type", tag="tool_call"):
+class ToolCallItem(Answer, tag_field="type", tag="tool_call", frozen=True):
     """A call of a tool, as it was proposed."""
 
     tool_id: str
@@ -151,7 +152,7 @@ class ToolCallItem(msgspec.Struct, tag_field="type", tag="tool_call"):
     idempotency_key: str | None
 
 
-class BeliefSighting(msgspec.Struct):
+class BeliefSighting(Answer, frozen=True):
     """What the belief plane says of a session at one moment."""
 
     found: Annotated[bool, Meta(description="Whether there is such a session.")]
@@ -163,7 +164,7 @@ class BeliefSighting(msgspec.Struct):
     concluded: list[str]
 
 
-class BeliefThenAndNow(msgspec.Struct):
+class BeliefThenAndNow(Answer, frozen=True):
     """A session that was read for a decision: as it was then, and as it is now."""
 
     session_id: str
@@ -171,7 +172,7 @@ class BeliefThenAndNow(msgspec.Struct):
     now: BeliefSighting
 
 
-class ProposalResponse(msgspec.Struct, kw_only=True):
+class ProposalResponse(Partial, kw_only=True, frozen=True):
     """A proposal, its newest decision, and its status."""
 
     proposal_id: str
@@ -192,20 +193,20 @@ class ProposalResponse(msgspec.Struct, kw_only=True):
     event_id: EventId
     decided_seq: Annotated[int, Meta(ge=0, description="The seq of the newest decision.")]
     refusals: Annotated[
-        list[Refusal] | UnsetType,
+        list[Refusal] | None,
         Meta(
             description="One for each candidate that was not let through: why, and what to do next. For the proposer"
             " and for operators; left out if there are none."
         ),
-    ] = UNSET
-    replayed: Replayed = UNSET
+    ] = None
+    replayed: Replayed = False
     belief: Annotated[
-        list[BeliefThenAndNow] | UnsetType,
+        list[BeliefThenAndNow] | None,
         Meta(description="Of a repeat: the sessions that were read for the first answer, then and now."),
-    ] = UNSET
+    ] = None
 
 
-class ExplainResponse(msgspec.Struct):
+class ExplainResponse(Partial, frozen=True):
     """A decision, its reasons, and the smallest change of facts that would change it. Nothing is recorded."""
 
     decision: Decision
@@ -216,12 +217,12 @@ class ExplainResponse(msgspec.Struct):
     ]
     recorded: Annotated[bool, Meta(description="True for a decision that was made, false for a dry run.")]
     refusals: Annotated[
-        list[Refusal] | UnsetType,
+        list[Refusal] | None,
         Meta(description="One for each candidate that is not let through, with what would turn the decision."),
-    ] = UNSET
+    ] = None
 
 
-class DecisionItem(msgspec.Struct):
+class DecisionItem(Answer, frozen=True):
     """A decision as it was recorded."""
 
     seq: Count
@@ -232,7 +233,7 @@ class DecisionItem(msgspec.Struct):
     decision: Decision
 
 
-class ApprovalItem(msgspec.Struct, kw_only=True):
+class ApprovalItem(Partial, kw_only=True, frozen=True):
     """A request for approval and its status."""
 
     approval_id: str
@@ -240,7 +241,7 @@ class ApprovalItem(msgspec.Struct, kw_only=True):
     proposal_id: str
     candidate: Count
     tool_id: str | None
-    args: Json = UNSET
+    args: Json = None
     args_hash: str
     constraints: list[str]
     policy_hash: Sha256
@@ -252,7 +253,7 @@ class ApprovalItem(msgspec.Struct, kw_only=True):
     good_until: Timestamp | None
 
 
-class SettledApproval(msgspec.Struct):
+class SettledApproval(Answer, frozen=True):
     """The result of an approval or a rejection: the step, the request, and the proposal, which was decided again."""
 
     step: StepResponse
@@ -260,14 +261,14 @@ class SettledApproval(msgspec.Struct):
     proposal: ProposalResponse
 
 
-class WithdrawnProposal(msgspec.Struct):
+class WithdrawnProposal(Answer, frozen=True):
     """The result of a withdrawal: the step, and the proposal."""
 
     step: StepResponse
     proposal: ProposalResponse
 
 
-class ExecutionResponse(msgspec.Struct, kw_only=True):
+class ExecutionResponse(Partial, kw_only=True, frozen=True):
     """One run of a tool."""
 
     execution_id: str
@@ -279,10 +280,10 @@ class ExecutionResponse(msgspec.Struct, kw_only=True):
     deadline: Timestamp
     capability_token_id: str | None
     idempotency_key: str | None
-    args: Json = UNSET
+    args: Json = None
     args_hash: str
     outcome: OutcomeStatus | None
-    result: Json = UNSET
+    result: Json = None
     result_hash: str | None
     error: str | None
     duration_ms: Count
@@ -290,14 +291,14 @@ class ExecutionResponse(msgspec.Struct, kw_only=True):
     settled_seq: int | None
 
 
-class RecordedOutcome(msgspec.Struct):
+class RecordedOutcome(Answer, frozen=True):
     """The result of reporting an outcome."""
 
     step: StepResponse
     execution: ExecutionResponse
 
 
-class ToolResponse(msgspec.Struct, kw_only=True):
+class ToolResponse(Partial, kw_only=True, frozen=True):
     """A registered tool."""
 
     tool_id: str
@@ -305,7 +306,7 @@ class ToolResponse(msgspec.Struct, kw_only=True):
     description: str
     args_schema: Any
     result_schema: Any
-    target: Json = UNSET
+    target: Json = None
     timeout_ms: Count
     max_result_bytes: Count
     writes: bool
@@ -315,7 +316,7 @@ class ToolResponse(msgspec.Struct, kw_only=True):
     retired: bool
 
 
-class CapabilityResponse(msgspec.Struct, kw_only=True):
+class CapabilityResponse(Answer, kw_only=True, frozen=True):
     """A capability token, and how much of its budget is spent."""
 
     token_id: str
@@ -333,16 +334,16 @@ class CapabilityResponse(msgspec.Struct, kw_only=True):
     ]
 
 
-class CaseResponse(msgspec.Struct, kw_only=True):
+class CaseResponse(Partial, kw_only=True, frozen=True):
     """A case: what joins proposals to one belief session."""
 
     case_id: str
     status: CaseStatus
     session_id: str
     title: str | UnsetType | None = UNSET
-    labels: dict[str, str] | UnsetType = UNSET
-    attributes: Json = UNSET
-    agents: Annotated[list[str] | UnsetType, Meta(description="Left out for an agent that is not one of them.")] = UNSET
+    labels: dict[str, str] | None = None
+    attributes: Json = None
+    agents: Annotated[list[str] | None, Meta(description="Left out for an agent that is not one of them.")] = None
     opened_by: RecordedActor
     ts: Timestamp
     seq: Count
@@ -352,7 +353,7 @@ class CaseResponse(msgspec.Struct, kw_only=True):
     reason: Annotated[str, Meta(description="Why it was closed.")]
 
 
-class MemoryResponse(msgspec.Struct, kw_only=True):
+class MemoryResponse(Answer, kw_only=True, frozen=True):
     """A claim in memory."""
 
     entry_id: str
@@ -370,7 +371,7 @@ class MemoryResponse(msgspec.Struct, kw_only=True):
     seq: Count
 
 
-class PolicyPage(msgspec.Struct):
+class PolicyPage(Answer, frozen=True):
     """A page of the policy, sorted by key; the first page has the file that it was compiled from, if there is one."""
 
     policy_hash: Sha256
@@ -389,7 +390,7 @@ class PutStatus(StrEnum):
     UNCHANGED = "unchanged"
 
 
-class PolicyPut(msgspec.Struct):
+class PolicyPut(Answer, frozen=True):
     """A policy file that was put: what it changes, and whether it is in force. `next` says what it waits for."""
 
     status: PutStatus
@@ -401,7 +402,7 @@ class PolicyPut(msgspec.Struct):
     next: str | None = None
 
 
-class PolicyFix(msgspec.Struct):
+class PolicyFix(Answer, frozen=True):
     """What to write in place of `found`, which stands at this place of the file."""
 
     line: int
@@ -410,7 +411,7 @@ class PolicyFix(msgspec.Struct):
     accepted: str
 
 
-class PolicyFinding(msgspec.Struct):
+class PolicyFinding(Answer, frozen=True):
     """Something in a policy file: what, where, and the condition that stands there. `name` is that of the rule."""
 
     severity: Severity
@@ -424,7 +425,7 @@ class PolicyFinding(msgspec.Struct):
     fix: PolicyFix | None = None
 
 
-class PolicyTestItem(msgspec.Struct):
+class PolicyTestItem(Answer, frozen=True):
     """What came of a test of a policy file."""
 
     name: str
@@ -432,7 +433,7 @@ class PolicyTestItem(msgspec.Struct):
     mismatches: list[Mismatch]
 
 
-class PolicyCheck(msgspec.Struct, kw_only=True):
+class PolicyCheck(Answer, kw_only=True, frozen=True):
     """What a policy file would do. Where it is not `sound`, it would be refused or does what its author cannot mean."""
 
     sound: bool
@@ -444,7 +445,7 @@ class PolicyCheck(msgspec.Struct, kw_only=True):
     unset: Annotated[list[str], Meta(description="Keys that would be removed.")] = []
 
 
-class PolicyChangeResponse(msgspec.Struct, kw_only=True):
+class PolicyChangeResponse(Answer, kw_only=True, frozen=True):
     """A proposed change of policy and its status."""
 
     change_id: str
@@ -460,7 +461,7 @@ class PolicyChangeResponse(msgspec.Struct, kw_only=True):
     source: Annotated[PolicySource | None, Meta(description="The file of a pending change.")]
 
 
-class SpaceEvent(msgspec.Struct):
+class SpaceEvent(Partial, frozen=True):
     """An entry of a space's stream: the canonical JSON that was hashed, plus `event_hash`."""
 
     format: EntryFormat
@@ -478,24 +479,103 @@ class SpaceEvent(msgspec.Struct):
     event_hash: Annotated[
         Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
     ]
-    idempotency_key: str | UnsetType = UNSET
+    idempotency_key: str | None = None
     state: Annotated[
-        Sha256 | UnsetType, Meta(description="The digest of the state right before the entry; at digest points alone.")
-    ] = UNSET
+        Sha256 | None, Meta(description="The digest of the state right before the entry; at digest points alone.")
+    ] = None
 
 
-def page_type(name: str, collection: str, item: type, description: str) -> type[msgspec.Struct]:
-    """Return the type of a page: a list of items under the name of their collection, and a cursor for the next page."""
-    fields = [(collection, list[item]), ("next_cursor", NextCursor)]  # type: ignore[valid-type]
-    return msgspec.defstruct(name, fields, namespace={"__doc__": description}, module=__name__)
+class ProposalsPage(Page[ProposalResponse], frozen=True):
+    """A page of proposals, the oldest first or the newest."""
+
+    collection: ClassVar[str] = "proposals"
+    proposals: list[ProposalResponse]
+    next_cursor: NextCursor
 
 
-SpacesPage = page_type("SpacesPage", "spaces", SpaceItem, "A page of spaces, sorted by id.")
-CommitsPage = page_type("CommitsPage", "deltas", CommitItem, "A page of commits, the oldest first.")
-DecisionsPage = page_type(
-    "DecisionsPage",
-    "decisions",
-    DecisionItem,
-    "A page of decisions, the oldest first. A page may be short without being the last.",
-)
-SpaceAuditResponse = page_type("SpaceAuditResponse", "events", SpaceEvent, "A page of a space's stream.")
+class ApprovalsPage(Page[ApprovalItem], frozen=True):
+    """A page of approvals, the oldest first or the newest."""
+
+    collection: ClassVar[str] = "approvals"
+    approvals: list[ApprovalItem]
+    next_cursor: NextCursor
+
+
+class ExecutionsPage(Page[ExecutionResponse], frozen=True):
+    """A page of executions, the oldest first or the newest."""
+
+    collection: ClassVar[str] = "executions"
+    executions: list[ExecutionResponse]
+    next_cursor: NextCursor
+
+
+class ToolsPage(Page[ToolResponse], frozen=True):
+    """A page of tools, sorted by id."""
+
+    collection: ClassVar[str] = "tools"
+    tools: list[ToolResponse]
+    next_cursor: NextCursor
+
+
+class CapabilitiesPage(Page[CapabilityResponse], frozen=True):
+    """A page of capabilities, sorted by id."""
+
+    collection: ClassVar[str] = "capabilities"
+    capabilities: list[CapabilityResponse]
+    next_cursor: NextCursor
+
+
+class CasesPage(Page[CaseResponse], frozen=True):
+    """A page of cases, the oldest first or the newest."""
+
+    collection: ClassVar[str] = "cases"
+    cases: list[CaseResponse]
+    next_cursor: NextCursor
+
+
+class MemoryPage(Page[MemoryResponse], frozen=True):
+    """A page of memory, the oldest first."""
+
+    collection: ClassVar[str] = "memory"
+    memory: list[MemoryResponse]
+    next_cursor: NextCursor
+
+
+class PolicyChangesPage(Page[PolicyChangeResponse], frozen=True):
+    """A page of policy changes, the oldest first."""
+
+    collection: ClassVar[str] = "changes"
+    changes: list[PolicyChangeResponse]
+    next_cursor: NextCursor
+
+
+class SpacesPage(Page[SpaceItem], frozen=True):
+    """A page of spaces, sorted by id."""
+
+    collection: ClassVar[str] = "spaces"
+    spaces: list[SpaceItem]
+    next_cursor: NextCursor
+
+
+class CommitsPage(Page[CommitItem], frozen=True):
+    """A page of commits, the oldest first."""
+
+    collection: ClassVar[str] = "deltas"
+    deltas: list[CommitItem]
+    next_cursor: NextCursor
+
+
+class DecisionsPage(Page[DecisionItem], frozen=True):
+    """A page of decisions, the oldest first. A page may be short without being the last."""
+
+    collection: ClassVar[str] = "decisions"
+    decisions: list[DecisionItem]
+    next_cursor: NextCursor
+
+
+class SpaceAuditResponse(Page[SpaceEvent], frozen=True):
+    """A page of a space's stream."""
+
+    collection: ClassVar[str] = "events"
+    events: list[SpaceEvent]
+    next_cursor: NextCursor

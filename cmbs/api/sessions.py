@@ -6,11 +6,12 @@ enforces them, with an error that names the limit.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from cmbs.api.answers import Answer, Count, Current, Page, Partial, ReachDetail, Refusal, Replayed
 from cmbs.belief.kernel.agreement import StoreState
 from cmbs.belief.kernel.requests import MAX_SYMPTOMS, Limits
 from cmbs.belief.kernel.titles import (
@@ -20,9 +21,6 @@ from cmbs.belief.kernel.titles import (
     MAX_LABELS,
     MAX_TITLE_LENGTH,
 )
-from cmbs.errors import ErrorCode
-from cmbs.http.belief.answer_schemas import Count, Current, ReachDetail, Refusal, Replayed
-from cmbs.http.errors import TransportCode
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.listing import MAX_LISTED_NAMES, SessionStanding
 from cmbs.messages import ActorKind, ConclusionRule, EliminationRule, ForeignRule, LookRule, Reason, Verb
@@ -33,7 +31,7 @@ Id = Annotated[str, Meta(extra_json_schema={"maxLength": Limits().id_length})]
 Ids = list[Id]
 # JSON that belongs to the caller stays text until the kernel brings it into canonical form.
 Opaque = Annotated[
-    msgspec.Raw | UnsetType,
+    Any,
     Meta(
         description="Any JSON object: stored and returned unchanged, never interpreted.",
         extra_json_schema={"type": ["object", "null"]},
@@ -221,7 +219,7 @@ class RequestTerminationRequest(msgspec.Struct, frozen=True, forbid_unknown_fiel
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-class ForeignTombstones(msgspec.Struct):
+class ForeignTombstones(Answer, frozen=True):
     """Hypotheses that others ruled out in the elimination store, under one provenance."""
 
     source_id: str
@@ -229,7 +227,7 @@ class ForeignTombstones(msgspec.Struct):
     hypothesis_ids: list[str]
 
 
-class StoreView(msgspec.Struct):
+class StoreView(Partial, frozen=True):
     """What is known of a session's tombstones in a store of their own."""
 
     state: Annotated[
@@ -237,17 +235,17 @@ class StoreView(msgspec.Struct):
     ]
     n_foreign: Annotated[int, Meta(ge=0, description="How many hypotheses others ruled out, and this session did not.")]
     foreign: Annotated[list[ForeignTombstones], Meta(description="Of these, the first 100.")]
-    reason: Annotated[str | UnsetType, Meta(description="Why the store disagrees.")] = UNSET
+    reason: Annotated[str | None, Meta(description="Why the store disagrees.")] = None
 
 
-class Snapshot(msgspec.Struct, kw_only=True):
+class Snapshot(Partial, kw_only=True, frozen=True):
     """BeliefSnapshot: the hypotheses that may still be true."""
 
     session_id: str
     ontology: Ontology
     survivors: Annotated[
-        list[str] | UnsetType, Meta(description="Sorted by code point; left out under `Prefer: return=minimal`.")
-    ] = UNSET
+        list[str] | None, Meta(description="Sorted by code point; left out under `Prefer: return=minimal`.")
+    ] = None
     n_survivors: Count
     entropy_proxy: Annotated[float, Meta(ge=0, description="log2 of n_survivors; 0 for one or none.")]
     contradiction: Annotated[bool, Meta(description="Whether nothing is left: `…/contradiction` says what to doubt.")]
@@ -255,32 +253,32 @@ class Snapshot(msgspec.Struct, kw_only=True):
     active_obligation_id: Annotated[str | None, Meta(description="The newest obligation that is still active.")]
     audit_head_event_id: Annotated[str, Meta(description="The last event that it includes.")]
     store: Annotated[
-        StoreView | UnsetType, Meta(description="When belief is queried, where tombstones are in a store of their own.")
-    ] = UNSET
+        StoreView | None, Meta(description="When belief is queried, where tombstones are in a store of their own.")
+    ] = None
 
 
-class DeclareSessionResponse(msgspec.Struct):
+class DeclareSessionResponse(Partial, frozen=True):
     """Answer to DECLARE_SESSION."""
 
     session_id: str
     snapshot: Snapshot
-    note: Annotated[str | UnsetType, Meta(description="What the caller should know; left out if nothing.")] = UNSET
-    replayed: Replayed = UNSET
-    current: Current = UNSET
+    note: Annotated[str | None, Meta(description="What the caller should know; left out if nothing.")] = None
+    replayed: Replayed = False
+    current: Current = None
 
 
-class SessionOrigin(msgspec.Struct, forbid_unknown_fields=True):
+class SessionOrigin(Partial, forbid_unknown_fields=True, frozen=True):
     """The event of another session that a fork begins from."""
 
     session_id: str
     seq: Count
     event_hash: Sha256
     without: Annotated[
-        list[int] | UnsetType, Meta(description="The seqs of the reports that the fork leaves out, if any.")
-    ] = UNSET
+        list[int] | None, Meta(description="The seqs of the reports that the fork leaves out, if any.")
+    ] = None
 
 
-class EliminateResponse(msgspec.Struct):
+class EliminateResponse(Partial, frozen=True):
     """Answer to ELIMINATE; both lists are sorted."""
 
     applied_eliminated: Annotated[list[str], Meta(description="The requested hypotheses that had survived until now.")]
@@ -289,45 +287,45 @@ class EliminateResponse(msgspec.Struct):
     ]
     snapshot: Snapshot
     audit_event_id: str
-    replayed: Replayed = UNSET
-    current: Current = UNSET
+    replayed: Replayed = False
+    current: Current = None
 
 
-class EnterObligationResponse(msgspec.Struct):
+class EnterObligationResponse(Partial, frozen=True):
     """Answer to ENTER_OBLIGATION. An obligation that cannot be met is accepted, and says so."""
 
     reach: ReachDetail
     snapshot: Snapshot
     audit_event_id: str
-    replayed: Replayed = UNSET
-    current: Current = UNSET
+    replayed: Replayed = False
+    current: Current = None
 
 
-class ApprovalResponse(msgspec.Struct):
+class ApprovalResponse(Partial, frozen=True):
     """Answer to REQUEST_EXIT and REQUEST_TERMINATION. A refusal is a response and an event, not an error."""
 
     approved: bool
     reason: Reason
     snapshot: Snapshot
     audit_event_id: str
-    refusal: Refusal = UNSET
-    replayed: Replayed = UNSET
-    current: Current = UNSET
+    refusal: Refusal = None
+    replayed: Replayed = False
+    current: Current = None
 
 
-class DeclareConclusionResponse(msgspec.Struct):
+class DeclareConclusionResponse(Partial, frozen=True):
     """Answer to DECLARE_CONCLUSION."""
 
     accepted: bool
     reason: Reason
     snapshot: Snapshot
     audit_event_id: str
-    refusal: Refusal = UNSET
-    replayed: Replayed = UNSET
-    current: Current = UNSET
+    refusal: Refusal = None
+    replayed: Replayed = False
+    current: Current = None
 
 
-class SessionItem(msgspec.Struct):
+class SessionItem(Partial, frozen=True):
     """A session in a list, right after its newest event."""
 
     session_id: str
@@ -353,21 +351,23 @@ class SessionItem(msgspec.Struct):
         list[str], Meta(description=f"The first {MAX_LISTED_NAMES} authenticated actors that declared or reported.")
     ]
     trail: Annotated[
-        list[tuple[int, int]] | UnsetType,
+        list[tuple[int, int]] | None,
         Meta(description="Only where it was asked for: a seq, and how many hypotheses were left after it."),
-    ] = UNSET
+    ] = None
 
 
-class SessionsPage(msgspec.Struct):
+class SessionsPage(Page[SessionItem], frozen=True):
     """A page of sessions, in the order that was asked for."""
 
+    collection: ClassVar[str] = "sessions"
     sessions: list[SessionItem]
     next_cursor: NextCursor
 
 
-class SurvivorsPage(msgspec.Struct):
+class SurvivorsPage(Page[str], frozen=True):
     """A page of survivors, sorted."""
 
+    collection: ClassVar[str] = "survivors"
     survivors: list[str]
     attributes: Annotated[
         dict[str, dict[str, Any]],
@@ -387,7 +387,7 @@ Scopes: TypeAlias = Annotated[
 ]
 
 
-class WhoAmI(msgspec.Struct):
+class WhoAmI(Answer, frozen=True):
     """The caller as the server knows it."""
 
     kind: ActorKind
@@ -402,29 +402,7 @@ class WhoAmI(msgspec.Struct):
     ]
 
 
-class Health(msgspec.Struct):
+class Health(Answer, frozen=True):
     """The health of the server."""
 
     status: Literal["ok"]
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-class ErrorDetail(msgspec.Struct):
-    """The error."""
-
-    code: Annotated[
-        str,
-        Meta(description="Stable; for programs.", extra_json_schema={"enum": [*ErrorCode, *TransportCode]}),
-    ]
-    message: Annotated[str, Meta(description="For people; the text may change.")]
-    details: Annotated[
-        dict[str, Any] | None, Meta(description="The field, limit, id or key concerned; depends on the code.")
-    ]
-
-
-class ErrorResponse(msgspec.Struct):
-    """The body of every failed request; the request changed nothing."""
-
-    error: ErrorDetail

@@ -5,12 +5,12 @@ An unknown field is an error. Limits that an operator can change are checked by 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.http.belief.schemas import Labels, Title
+from cmbs.api.sessions import Labels, Title
 from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus
 from cmbs.substrate.kernel.model import Budget, Provenance, Scope, ToolKind
 
@@ -18,18 +18,18 @@ from cmbs.substrate.kernel.model import Budget, Provenance, Scope, ToolKind
 SPACE_ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$"
 Name = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": 1024})]
 Milliseconds = Annotated[int, Meta(ge=1)]
-# JSON that belongs to the caller stays text until the kernel brings it into canonical form.
-AnyJson = Annotated[msgspec.Raw, Meta(description="Any JSON value.")]
-Args = Annotated[msgspec.Raw, Meta(description="A JSON object.", extra_json_schema={"type": "object"})]
+# JSON that belongs to the caller: the kernel brings it into canonical form.
+AnyJson = Annotated[Any, Meta(description="Any JSON value.")]
+Args = Annotated[Any, Meta(description="A JSON object.", extra_json_schema={"type": "object"})]
 JsonSchema = Annotated[
-    msgspec.Raw, Meta(description="A JSON Schema, 2020-12.", extra_json_schema={"type": ["object", "boolean"]})
+    Any, Meta(description="A JSON Schema, 2020-12.", extra_json_schema={"type": ["object", "boolean"]})
 ]
 OptionalSchema = Annotated[
-    msgspec.Raw | UnsetType,
+    Any,
     Meta(description="A JSON Schema, 2020-12, or null.", extra_json_schema={"type": ["object", "boolean", "null"]}),
 ]
 Target = Annotated[
-    msgspec.Raw | UnsetType,
+    Any,
     Meta(description="What this kind of tool needs to be run.", extra_json_schema={"type": ["object", "null"]}),
 ]
 Pairs = Annotated[
@@ -47,7 +47,7 @@ class CreateSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     mode: Mode = Mode.ENFORCE
     policy: Annotated[Pairs, Meta(description="Pairs of policy.* and constraint.*, validated together.")] = {}
     policy_file: Annotated[
-        msgspec.Raw | UnsetType,
+        Any,
         Meta(description="A policy file, in place of the pairs.", extra_json_schema={"type": "object"}),
     ] = UNSET
     operators_needed: Annotated[
@@ -127,7 +127,7 @@ class OutcomeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The outcome of an execution."""
 
     status: OutcomeStatus
-    result: Annotated[msgspec.Raw | UnsetType, Meta(description="Any JSON value.")] = UNSET
+    result: Annotated[Any, Meta(description="Any JSON value.")] = UNSET
     error: Annotated[str | None, Meta(description="What failed.", extra_json_schema={"maxLength": 4096})] = None
     duration_ms: Annotated[int, Meta(ge=0)] = 0
 
@@ -171,7 +171,7 @@ class OpenCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_id: Annotated[Name, Meta(description="The belief session. It never changes.")]
     agents: Annotated[list[str], Meta(min_length=1, description="Ids of the agents that may act under the case.")]
     attributes: Annotated[
-        msgspec.Raw | UnsetType,
+        Any,
         Meta(description="A JSON object for policies to read.", extra_json_schema={"type": "object"}),
     ] = UNSET
     title: Title = UNSET

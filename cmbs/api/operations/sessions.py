@@ -1,20 +1,16 @@
-"""The operations of the API: the table that requests are dispatched from and that the OpenAPI file describes."""
+"""The operations on sessions, and on the server itself."""
 
 from __future__ import annotations
 
-from cmbs.analysis import Analysis
+from cmbs.analysis.findings import Analysis
+from cmbs.api import answers, entries, histories, observations, sessions
+from cmbs.api.errors import TransportCode
+from cmbs.api.operation import Operation, Parameter
+from cmbs.api.operations.graphs import GRAPH_OPERATIONS
+from cmbs.api.operations.proofs import SESSION_PROOFS
+from cmbs.api.parameters import AFTER, AT, CURSOR, FROM, ID_TEXT, LIMIT, SESSION_FILTERS, SINCE_EVENT, TO, WAIT
 from cmbs.errors import ErrorCode
-from cmbs.http.belief import answer_schemas, entry_schemas, history_schemas, observation_schemas, schemas
-from cmbs.http.belief.graph import GRAPH_OPERATIONS
-from cmbs.http.belief.kits import KIT_OPERATIONS
-from cmbs.http.belief.listing import ID_TEXT, SESSION_FILTERS
-from cmbs.http.checkpoints import CHECKPOINT_OPERATIONS
-from cmbs.http.errors import TransportCode
-from cmbs.http.operation import AFTER, AT, CURSOR, FROM, LIMIT, SINCE, TO, WAIT, Operation, Parameter
-from cmbs.http.proofs import SESSION_PROOFS, SPACE_PROOFS
-from cmbs.http.spaces.operations import SPACE_OPERATIONS
-from cmbs.http.webhooks import WEBHOOK_OPERATIONS
-from cmbs.identity import Reach, Scope
+from cmbs.identity.kernel.scopes import Reach, Scope
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
 _SESSION = (*_STORE, ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED)
@@ -23,12 +19,10 @@ _WRITE = (*_SESSION, ErrorCode.SESSION_TERMINATED, ErrorCode.CONFLICT)
 _SURVIVORS = ("snapshot.survivors",)
 
 _KIT = Parameter("kit", "The id of an installed kit to compare the session with.", {"type": "string"})
-_PROBES_LIMIT = Parameter(
-    "limit", "How many probes at most, and how many earlier looks.", observation_schemas.PROBES_LIMIT, 3
-)
+_PROBES_LIMIT = Parameter("limit", "How many probes at most, and how many earlier looks.", observations.PROBES_LIMIT, 3)
 _TRUTH = Parameter("truth", "The hypothesis that is known to be true.", {"type": "string"})
 
-_BELIEF: tuple[Operation, ...] = (
+SESSION_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "POST",
         "/v1/sessions",
@@ -36,8 +30,8 @@ _BELIEF: tuple[Operation, ...] = (
         "Open a session over a fixed set of hypotheses",
         "DECLARE_SESSION. All hypotheses survive at first. The policy cannot be changed later. If the server has a"
         " causal graph, hypotheses that are not in it are refused.",
-        schemas.DeclareSessionResponse,
-        schemas.DeclareSessionRequest,
+        sessions.DeclareSessionResponse,
+        sessions.DeclareSessionRequest,
         201,
         errors=(
             *_STORE,
@@ -57,7 +51,7 @@ _BELIEF: tuple[Operation, ...] = (
         "List sessions, by what they are found by",
         "Those that the key may read and that all filters take, the oldest first or the newest. Sessions that are"
         " declared while you read the pages are at the end, or, the newest first, before the first page.",
-        schemas.SessionsPage,
+        sessions.SessionsPage,
         query=(CURSOR, LIMIT, *SESSION_FILTERS),
         errors=(*_STORE, ErrorCode.LIMIT_EXCEEDED),
         reach=Reach.ANY,
@@ -68,7 +62,7 @@ _BELIEF: tuple[Operation, ...] = (
         "query_belief",
         "The hypotheses that may still be true",
         "QUERY_BELIEF. Now, right after an earlier event, or, with `wait`, as soon as there is news.",
-        schemas.Snapshot,
+        sessions.Snapshot,
         query=(AT, WAIT, AFTER),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND, TransportCode.BUSY),
         bulk=("survivors",),
@@ -80,10 +74,12 @@ _BELIEF: tuple[Operation, ...] = (
         "Eliminate hypotheses for good",
         "ELIMINATE. Repeating an observation with the same ids gives the first answer again; with other ids it is a"
         " conflict.",
-        schemas.EliminateResponse,
-        schemas.EliminateRequest,
+        sessions.EliminateResponse,
+        sessions.EliminateRequest,
         errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.FREE_HAND_REFUSED),
         scope=Scope.BELIEF_WRITE,
+        has_own_key=True,
+        made_up=("observation_id",),
     ),
     Operation(
         "POST",
@@ -93,10 +89,11 @@ _BELIEF: tuple[Operation, ...] = (
         "ELIMINATE. A probe and the response to it; the session's kit works out what that rules out, and an observation"
         " that rules out nothing is recorded too. The same answer again is answered with what was seen then. Another"
         " answer of the same source is a conflict, unless it is a look of its own, under another `observation_id`.",
-        observation_schemas.ObserveResponse,
-        observation_schemas.ObserveRequest,
+        observations.ObserveResponse,
+        observations.ObserveRequest,
         errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.UNKNOWN_PROBE),
         scope=Scope.BELIEF_WRITE,
+        has_own_key=True,
         bulk=_SURVIVORS,
     ),
     Operation(
@@ -106,7 +103,7 @@ _BELIEF: tuple[Operation, ...] = (
         "What is worth asking next",
         "The probes that can still rule something out, by expected bits, with what each answer would leave; and what"
         " was asked already. It only informs: any probe may be asked. Only in sessions over a kit.",
-        observation_schemas.ProbesPage,
+        observations.ProbesPage,
         query=(CURSOR, _PROBES_LIMIT, AT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
@@ -117,7 +114,7 @@ _BELIEF: tuple[Operation, ...] = (
         "Page through the survivors",
         "For universes that are too large for one response. With `at`, all pages show the same event. With `text`, a"
         " page may be short or empty although others follow: it ends where enough ids were looked at.",
-        schemas.SurvivorsPage,
+        sessions.SurvivorsPage,
         query=(CURSOR, LIMIT, AT, ID_TEXT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
@@ -128,8 +125,8 @@ _BELIEF: tuple[Operation, ...] = (
         "The events of a session, as they were hashed",
         "AUDIT_TRACE. Each event is the stored bytes with `event_hash` put before the closing brace. A page at a time,"
         " from the beginning, after `since_event_id`, or where `cursor` says. Hashes and links are checked on the way.",
-        entry_schemas.AuditTraceResponse,
-        query=(SINCE, CURSOR, LIMIT),
+        entries.AuditTraceResponse,
+        query=(SINCE_EVENT, CURSOR, LIMIT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -139,8 +136,8 @@ _BELIEF: tuple[Operation, ...] = (
         "Fork a session at an event",
         "Opens a session that begins as this one was right after an event. Its declaration names that event, and the"
         " messages up to there are decided again as its own. Not where tombstones are kept in a store of their own.",
-        history_schemas.ForkSessionResponse,
-        history_schemas.ForkSessionRequest,
+        histories.ForkSessionResponse,
+        histories.ForkSessionRequest,
         201,
         errors=(*_SESSION, ErrorCode.CONFLICT, ErrorCode.EVENT_NOT_FOUND),
         body_required=False,
@@ -155,7 +152,7 @@ _BELIEF: tuple[Operation, ...] = (
         "What happened between two events",
         "Eliminations with their source, obligations entered and exited, conclusions, termination and refusals. With"
         " `text`, a page may be short or empty although others follow.",
-        history_schemas.SessionDiffPage,
+        histories.SessionDiffPage,
         query=(FROM, TO, CURSOR, LIMIT, ID_TEXT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
@@ -166,7 +163,7 @@ _BELIEF: tuple[Operation, ...] = (
         "Compare the sources of a session",
         "What each source eliminated, alone and after others, the conclusions that it contradicts, and how far the"
         " sources agree in pairs.",
-        history_schemas.SourcesPage,
+        histories.SourcesPage,
         query=(CURSOR, LIMIT),
         errors=_SESSION,
         bulk=("agreements",),
@@ -178,7 +175,7 @@ _BELIEF: tuple[Operation, ...] = (
         "Which reports to doubt, where nothing is left",
         "The causes that one report alone speaks against, the smallest sets of reports whose being wrong would explain"
         " the contradiction, and the shortest list of looks to take again. A fork goes on without a doubted report.",
-        history_schemas.ContradictionResponse,
+        histories.ContradictionResponse,
         errors=_SESSION,
     ),
     Operation(
@@ -187,7 +184,7 @@ _BELIEF: tuple[Operation, ...] = (
         "list_obligations",
         "The obligations of a session",
         "Active and exited ones, in the order of entry.",
-        answer_schemas.ObligationsResponse,
+        answers.ObligationsResponse,
         errors=_SESSION,
     ),
     Operation(
@@ -197,8 +194,8 @@ _BELIEF: tuple[Operation, ...] = (
         "Enter an obligation to eliminate",
         "ENTER_OBLIGATION. Until enough is eliminated and it is exited, nothing can be concluded and the session cannot"
         " end.",
-        schemas.EnterObligationResponse,
-        schemas.EnterObligationRequest,
+        sessions.EnterObligationResponse,
+        sessions.EnterObligationRequest,
         errors=_WRITE,
         scope=Scope.BELIEF_WRITE,
         bulk=_SURVIVORS,
@@ -209,8 +206,8 @@ _BELIEF: tuple[Operation, ...] = (
         "request_exit",
         "Ask to exit an obligation",
         "REQUEST_EXIT. Approved once enough was eliminated since it was entered.",
-        schemas.ApprovalResponse,
-        schemas.RequestExitRequest,
+        sessions.ApprovalResponse,
+        sessions.RequestExitRequest,
         errors=(*_WRITE, ErrorCode.OBLIGATION_NOT_FOUND),
         body_required=False,
         scope=Scope.BELIEF_WRITE,
@@ -222,8 +219,8 @@ _BELIEF: tuple[Operation, ...] = (
         "declare_conclusion",
         "State a conclusion",
         "DECLARE_CONCLUSION. Accepted while no obligation is active.",
-        schemas.DeclareConclusionResponse,
-        schemas.DeclareConclusionRequest,
+        sessions.DeclareConclusionResponse,
+        sessions.DeclareConclusionRequest,
         errors=_WRITE,
         scope=Scope.BELIEF_WRITE,
         bulk=_SURVIVORS,
@@ -235,8 +232,8 @@ _BELIEF: tuple[Operation, ...] = (
         "Ask to end the session",
         "REQUEST_TERMINATION. Approved with one survivor, no active obligation and stable conclusions, or by force"
         " where the policy allows it.",
-        schemas.ApprovalResponse,
-        schemas.RequestTerminationRequest,
+        sessions.ApprovalResponse,
+        sessions.RequestTerminationRequest,
         errors=_WRITE,
         body_required=False,
         scope=Scope.BELIEF_WRITE,
@@ -264,7 +261,7 @@ _BELIEF: tuple[Operation, ...] = (
         "Who the server takes you for",
         "The actor, the roles and the scopes of the key, and where a scope holds for single sessions or spaces alone. "
         "Any key will do.",
-        schemas.WhoAmI,
+        sessions.WhoAmI,
         scope=None,
         any_key=True,
     ),
@@ -274,7 +271,7 @@ _BELIEF: tuple[Operation, ...] = (
         "healthz",
         "Whether the process is alive",
         "Answers without a request to the store.",
-        schemas.Health,
+        sessions.Health,
         scope=None,
     ),
     Operation(
@@ -285,16 +282,8 @@ _BELIEF: tuple[Operation, ...] = (
         "Reads from the store. 503 also where it is behind what this process has seen of it, which `behind` names, and "
         "where there is no register of keys to go by, and where nothing is signed because the store does not continue "
         "what was signed before.",
-        schemas.Health,
+        sessions.Health,
         errors=_STORE,
         scope=None,
     ),
-)
-OPERATIONS: tuple[Operation, ...] = (
-    *_BELIEF,
-    *KIT_OPERATIONS,
-    *SPACE_OPERATIONS,
-    *(proof.of_space() for proof in SPACE_PROOFS),
-    *CHECKPOINT_OPERATIONS,
-    *WEBHOOK_OPERATIONS,
 )

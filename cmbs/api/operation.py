@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from cmbs.belief.kernel.requests import Limits
+from cmbs.api.errors import TransportCode
 from cmbs.errors import ErrorCode
-from cmbs.http.errors import TransportCode
-from cmbs.identity import Need, Reach, Scope
+from cmbs.identity.kernel.scopes import Need, Reach, Scope
 
-_TEXT = {"type": "string"}
+FIELDS = "fields"
 _NAMES_HEAD = ("declare_session", "query_belief", "create_space", "get_space")
 # The parameters of a path that name what a scope must reach.
 _TARGETS = ("session_id", "space_id", "stream_id")
+
+
+class TextFile(NamedTuple):
+    """A body that is a file in one of several languages: which, and the text as it was sent."""
+
+    media_type: str
+    text: str
+
+
+# The languages of files. JSON is sent as a document of its own, never as a text inside of another.
+FILE_MEDIA_TYPES = ("application/yaml", "application/json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +40,10 @@ class Parameter:
     required: bool = False
 
 
-LIMIT = Parameter(
-    "limit",
-    "How many items at most. The largest page is a setting of the server.",
-    {"type": "integer", "minimum": 1, "maximum": Limits().page_size},
-)
-CURSOR = Parameter("cursor", "The `next_cursor` of the page before.", {"type": "string"})
-AT = Parameter("at", "A seq or an event id: the belief right after that event.", {"type": "string"})
-FROM = Parameter(
-    "from", "What came after it: a seq or an event id, of a space a snapshot id; by default 0.", {"type": "string"}, "0"
-)
-TO = Parameter("to", "What came up to it, given as `from` is; by default the last event.", {"type": "string"}, "2")
-WAIT = Parameter(
-    "wait",
-    "Seconds to wait for news before the answer, which then is as it is. The longest is a setting of the server.",
-    {"type": "integer", "minimum": 0, "maximum": 3600},
-    0,
-)
-AFTER = Parameter(
-    "after", "With `wait`: until there are events after this seq or event id; by default, after the last.", _TEXT, "1"
-)
-SINCE = Parameter(
-    "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
-)
+FIELDS_PARAMETER = Parameter(FIELDS, "The fields that the answer is to have, separated by commas.", {"type": "string"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operation:
     """One method on one path. `operation_id` is the name of its handler in `Routes` or `SpaceRoutes`."""
 
@@ -77,6 +66,10 @@ class Operation:
     # The same by the value of the path's parameter, where some values need another: the first prefix that fits.
     need_of_prefix: tuple[tuple[str, Need], ...] = ()
     recorded: bool = True
+    # Whether the body has a key of its own, under which a repeat is known, so that no `Idempotency-Key` is needed.
+    has_own_key: bool = False
+    # Members of the body that a client makes up where a caller gives none: new ids.
+    made_up: tuple[str, ...] = ()
     # The parts of the answer that `Prefer: return=minimal` leaves out, as dotted names.
     bulk: tuple[str, ...] = ()
     # Whether the answer is of use as a whole alone, so that no fields of it can be chosen.
@@ -92,7 +85,7 @@ class Operation:
     # The schema of a body that is a file.
     file_schema: str = "PolicyFile"
 
-    @property
+    @cached_property
     def is_open(self) -> bool:
         """Whether it is answered without a key, also where the server has some."""
         return self.scope is None and not self.any_key
@@ -107,54 +100,65 @@ class Operation:
                 return need._replace(target=target.removeprefix(prefix))
         return Need(self.scope, self.reach, target)
 
-    @property
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters of its query, by name."""
+        fields = (FIELDS_PARAMETER,) if self.takes_fields else ()
+        return {parameter.name: parameter for parameter in (*self.query, *fields)}
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The parameters of its query that must be sent."""
+        return tuple(parameter.name for parameter in self.query if parameter.required)
+
+    @cached_property
+    def path_names(self) -> tuple[str, ...]:
+        """The parameters of its path."""
+        return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+
+    @cached_property
     def writes(self) -> bool:
         """Whether it has a body."""
         return self.body is not None
 
-    @property
+    @cached_property
     def takes_fields(self) -> bool:
         """Whether a caller may choose fields of the answer."""
         return self.path.startswith("/v1/") and not self.indivisible
 
-    @property
+    @cached_property
     def takes_preference(self) -> bool:
         """Whether a caller may ask for a minimal answer."""
         return self.path.startswith("/v1/") and (self.writes or bool(self.bulk))
 
-    @property
-    def repeatable(self) -> frozenset[str]:
-        """The query parameters that may be sent more than once."""
-        return frozenset(each.name for each in self.query if each.schema.get("type") == "array")
-
-    @property
+    @cached_property
     def is_tagged(self) -> bool:
         """Whether the answer has an entity tag: the head of the session or space that it is read from."""
         return self.method == "GET" and (self.on_session or self.on_space) and not self.beyond_stream
 
-    @property
+    @cached_property
     def names_head(self) -> bool:
         """Whether the answer names the head of its stream: it wrote to it, or is the session or space as a whole."""
         if self.operation_id in ("fork_session", "put_policy"):
             return False
         return self.is_conditional or self.operation_id in _NAMES_HEAD
 
-    @property
+    @cached_property
     def on_session(self) -> bool:
         """Whether it is about one session."""
         return "{session_id}" in self.path
 
-    @property
+    @cached_property
     def on_space(self) -> bool:
         """Whether it is about one space."""
         return "{space_id}" in self.path
 
-    @property
+    @cached_property
     def records(self) -> bool:
         """Whether it is recorded, so that it takes the headers of a write."""
         return self.body is not None and self.recorded
 
-    @property
+    @cached_property
     def is_conditional(self) -> bool:
         """Whether it takes `If-Match`: it writes to something that is there."""
         return self.records and (self.on_session or self.on_space)

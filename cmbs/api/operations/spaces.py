@@ -1,19 +1,21 @@
-"""The operations on spaces: those of the tables of resources and writes, and those that are like no other."""
+"""The operations on spaces that are like no other."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from cmbs.api import space_requests as requests
+from cmbs.api import spaces as schemas
+from cmbs.api.errors import TransportCode
+from cmbs.api.impact import PolicyImpact
+from cmbs.api.inbox import InboxPage
+from cmbs.api.operation import Operation, Parameter, TextFile
+from cmbs.api.operations.reads import READ_ERRORS, SPACE, describe_read
+from cmbs.api.parameters import CURSOR, FROM, LIMIT, SINCE_EVENT, TO
+from cmbs.api.space_requests import SPACE_ID_PATTERN
 from cmbs.errors import ErrorCode
-from cmbs.http.errors import TransportCode
-from cmbs.http.exchange import TextFile
-from cmbs.http.operation import CURSOR, FROM, LIMIT, SINCE, TO, Operation, Parameter
-from cmbs.http.spaces import requests, schemas
-from cmbs.http.spaces.inbox import INBOX_OPERATION
-from cmbs.http.spaces.policy_impact import PolicyImpact
-from cmbs.http.spaces.resources import READ_ERRORS, RESOURCES, SPACE, describe_read
-from cmbs.http.spaces.writes import WRITES
-from cmbs.identity import Reach, Scope
+from cmbs.identity.kernel.scopes import Reach, Scope
+from cmbs.substrate.kernel.words import WaitKind
 
 _PAGE = (CURSOR, LIMIT)
 _SNAPSHOT = Parameter("at", "A `state_snapshot_id`, or a seq: the state right after it.", {"type": "string"}, "0")
@@ -27,7 +29,7 @@ _BASE = Parameter(
 )
 _REASON = Parameter("reason", "Free text for people.", {"type": "string", "maxLength": 4096}, "after INC-204")
 
-_SPACES = (
+SPACE_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "POST",
         "/v1/spaces",
@@ -102,7 +104,7 @@ _SPACES = (
         "Each entry is the stored bytes with `event_hash` put before the closing brace. Nothing is left out. For"
         " operators.",
         schemas.SpaceAuditResponse,
-        (SINCE, *_PAGE),
+        (SINCE_EVENT, *_PAGE),
         (ErrorCode.EVENT_NOT_FOUND,),
     ),
     replace(
@@ -184,5 +186,20 @@ _SPACES = (
         ("decision.trace",),
     ),
 )
-_LISTED = tuple(operation for resource in RESOURCES for operation in resource.operations)
-SPACE_OPERATIONS: tuple[Operation, ...] = (*_SPACES, INBOX_OPERATION, *_LISTED, *(write.operation for write in WRITES))
+_KIND = Parameter(
+    "kind", "Only this kind.", {"type": "string", "enum": [each.value for each in WaitKind]}, WaitKind.APPROVAL.value
+)
+_SPACE = Parameter("space_id", "Only of this space.", {"type": "string", "pattern": SPACE_ID_PATTERN}, "shop")
+INBOX_OPERATION = Operation(
+    "GET",
+    "/v1/inbox",
+    "list_inbox",
+    "What waits for a person, across spaces",
+    "Requests for approval, executions in doubt, and changes that take a second operator: those that this key could"
+    " settle now, and none that its own actor asked for. By space, and then the oldest first.",
+    InboxPage,
+    query=(CURSOR, LIMIT, _KIND, _SPACE),
+    errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.LIMIT_EXCEEDED, ErrorCode.LEDGER_CORRUPT, ErrorCode.SPACE_NOT_FOUND),
+    scope=Scope.SPACES_READ,
+    reach=Reach.ANY,
+)

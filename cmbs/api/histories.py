@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from cmbs.api.answers import Answer, Count, Page
+from cmbs.api.sessions import NextCursor, SessionOrigin, Snapshot
 from cmbs.belief.kernel.comparisons import ChangeKind
 from cmbs.belief.kernel.contradictions import MAX_NAMED
-from cmbs.http.belief.answer_schemas import Count
-from cmbs.http.belief.schemas import NextCursor, SessionOrigin, Snapshot
 
 
 class ForkSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +26,7 @@ class ForkSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ] = UNSET
 
 
-class ForkSessionResponse(msgspec.Struct):
+class ForkSessionResponse(Answer, frozen=True):
     """Answer to a fork."""
 
     session_id: Annotated[str, Meta(description="The new session.")]
@@ -34,7 +34,7 @@ class ForkSessionResponse(msgspec.Struct):
     snapshot: Snapshot
 
 
-class SessionChangeItem(msgspec.Struct):
+class SessionChangeItem(Answer, frozen=True):
     """One thing that happened."""
 
     kind: ChangeKind
@@ -45,9 +45,10 @@ class SessionChangeItem(msgspec.Struct):
     observation_id: Annotated[str | None, Meta(description="Of an elimination.")]
 
 
-class SessionDiffPage(msgspec.Struct):
+class SessionDiffPage(Page[SessionChangeItem], frozen=True):
     """What happened between two moments of a session, in its order."""
 
+    collection: ClassVar[str] = "changes"
     session_id: str
     from_seq: Count
     to_seq: Count
@@ -62,7 +63,7 @@ class SessionDiffPage(msgspec.Struct):
     next_cursor: NextCursor
 
 
-class SourceItem(msgspec.Struct):
+class SourceItem(Answer, frozen=True):
     """What one source did. Ids that are not in the universe count nowhere."""
 
     source_id: str
@@ -76,7 +77,7 @@ class SourceItem(msgspec.Struct):
     left_none: Annotated[bool, Meta(description="Whether the last survivor was eliminated by it.")]
 
 
-class AgreementItem(msgspec.Struct):
+class AgreementItem(Answer, frozen=True):
     """How far two sources agree on what to eliminate."""
 
     source_id: str
@@ -85,9 +86,10 @@ class AgreementItem(msgspec.Struct):
     share: Annotated[float, Meta(ge=0, le=1, description="Their share of those that either has listed.")]
 
 
-class SourcesPage(msgspec.Struct):
+class SourcesPage(Page[SourceItem], frozen=True):
     """The sources of a session, by id, and the agreement of the ones that listed most, in pairs."""
 
+    collection: ClassVar[str] = "sources"
     session_id: str
     head_seq: Count
     n_sources: Count
@@ -98,7 +100,7 @@ class SourcesPage(msgspec.Struct):
     next_cursor: NextCursor
 
 
-class ReportItem(msgspec.Struct):
+class ReportItem(Answer, frozen=True):
     """A report, by where it stands in the log."""
 
     seq: Count
@@ -108,14 +110,14 @@ class ReportItem(msgspec.Struct):
     probe_id: Annotated[str | None, Meta(description="What was asked, where a provider worked out what it rules out.")]
 
 
-class LoneWordItem(msgspec.Struct):
+class LoneWordItem(Answer, frozen=True):
     """A cause that one report alone speaks against."""
 
     hypothesis_id: str
     report: ReportItem
 
 
-class ExplanationItem(msgspec.Struct):
+class ExplanationItem(Answer, frozen=True):
     """Reports that, all wrong, would let these causes be true, and fewer would not."""
 
     reports: list[ReportItem]
@@ -123,7 +125,7 @@ class ExplanationItem(msgspec.Struct):
     n_causes: Count
 
 
-class ContradictionResponse(msgspec.Struct):
+class ContradictionResponse(Answer, frozen=True):
     """What explains that nothing is left of a session; empty lists where something is."""
 
     contradiction: bool

@@ -5,11 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import msgspec
-
 from cmbs import errors
 from cmbs.errors import BeliefServerError, ErrorCode
-from cmbs.identity.tokens import without_keys
 
 
 class TransportCode(StrEnum):
@@ -119,9 +116,3 @@ def complete_details(code: str, details: dict[str, Any]) -> dict[str, Any]:
 
 
 _CODES: dict[str, ErrorCode | TransportCode] = {code.value: code for code in STATUS_OF_CODE}
-
-
-def error_body(code: str, message: str, details: dict[str, Any] | None) -> bytes:
-    """The error model of the protocol. What it says back of a request never holds a key."""
-    completed = complete_details(code, details or {})
-    return without_keys(msgspec.json.encode({"error": {"code": code, "message": message, "details": completed}}))

@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.http.belief.answer_schemas import Count
-from cmbs.http.belief.observation_schemas import KitReference
-from cmbs.http.belief.schemas import REFERENCE, NextCursor, Ontology, Roles, Scopes, SessionOrigin, Sha256, Timestamp
+from cmbs.api.answers import Answer, Count, Page, Partial
+from cmbs.api.observations import KitReference
+from cmbs.api.sessions import REFERENCE, NextCursor, Ontology, Roles, Scopes, SessionOrigin, Sha256, Timestamp
 from cmbs.ledger.format import Format
 from cmbs.messages import ActorKind, ConclusionRule, EliminationRule, ForeignRule, LookRule, Reason, Verb
 
 
-class RecordedPolicy(msgspec.Struct):
+class RecordedPolicy(Partial, frozen=True):
     """The policy of a session, with defaults filled in."""
 
     allow_force: bool
     stability_window: Count
     validate_hypotheses: bool
-    conclusions: Annotated[ConclusionRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
-    eliminations: Annotated[EliminationRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
-    foreign_tombstones: Annotated[ForeignRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
-    looks: Annotated[LookRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
+    conclusions: Annotated[ConclusionRule | None, Meta(description="Left out if not asked for.")] = None
+    eliminations: Annotated[EliminationRule | None, Meta(description="Left out if not asked for.")] = None
+    foreign_tombstones: Annotated[ForeignRule | None, Meta(description="Left out if not asked for.")] = None
+    looks: Annotated[LookRule | None, Meta(description="Left out if not asked for.")] = None
 
 
-class ProviderReference(msgspec.Struct):
+class ProviderReference(Partial, frozen=True):
     """The hypothesis provider that a session was declared from."""
 
     id: str
     version: str
-    content_hash: Annotated[Sha256 | UnsetType, Meta(description="Of a kit on record alone.")] = UNSET
+    content_hash: Annotated[Sha256 | None, Meta(description="Of a kit on record alone.")] = None
 
 
-class ProbeRecord(msgspec.Struct):
+class ProbeRecord(Partial, frozen=True):
     """A probe of a kit or hypothesis provider, and the response to it, as it was given."""
 
     probe_id: str
     response: Any
-    kit: Annotated[KitReference | UnsetType, Meta(description="The kit on record that read the response.")] = UNSET
+    kit: Annotated[KitReference | None, Meta(description="The kit on record that read the response.")] = None
     outcome_id: Annotated[
         str | UnsetType | None, Meta(description="The outcome that it was read as; null for no data.")
     ] = UNSET
     reading: Annotated[
-        dict[str, Any] | UnsetType, Meta(description="How numbers or a graph were read; left out if there were none.")
-    ] = UNSET
-    seen_at: Annotated[Timestamp | UnsetType, Meta(description="Left out if not said.")] = UNSET
+        dict[str, Any] | None, Meta(description="How numbers or a graph were read; left out if there were none.")
+    ] = None
+    seen_at: Annotated[Timestamp | None, Meta(description="Left out if not said.")] = None
 
 
-class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
+class DeclareSessionPayload(Partial, forbid_unknown_fields=True, frozen=True):
     """The request of a DECLARE_SESSION; the hypotheses sorted, each once."""
 
     ontology: Ontology
@@ -57,19 +56,19 @@ class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None
     policy: RecordedPolicy
     provider: ProviderReference | None
-    origin: Annotated[SessionOrigin | UnsetType, Meta(description="Only of a fork.")] = UNSET
+    origin: Annotated[SessionOrigin | None, Meta(description="Only of a fork.")] = None
     hypothesis_attributes: Annotated[
-        dict[str, dict[str, Any]] | UnsetType, Meta(description="By hypothesis and name; left out if there are none.")
-    ] = UNSET
+        dict[str, dict[str, Any]] | None, Meta(description="By hypothesis and name; left out if there are none.")
+    ] = None
     store_id: Annotated[
-        str | UnsetType, Meta(description="Which elimination store the tombstones are in, where it has an identity.")
-    ] = UNSET
+        str | None, Meta(description="Which elimination store the tombstones are in, where it has an identity.")
+    ] = None
     symptoms: Annotated[
-        list[str] | UnsetType, Meta(description="The nodes that show something wrong; only over a causal graph.")
-    ] = UNSET
+        list[str] | None, Meta(description="The nodes that show something wrong; only over a causal graph.")
+    ] = None
 
 
-class EliminatePayload(msgspec.Struct, forbid_unknown_fields=True):
+class EliminatePayload(Answer, forbid_unknown_fields=True, frozen=True):
     """The request of an ELIMINATE; its ids sorted, each once."""
 
     source_id: str
@@ -79,55 +78,55 @@ class EliminatePayload(msgspec.Struct, forbid_unknown_fields=True):
     probe: ProbeRecord | None
 
 
-class EnterObligationPayload(msgspec.Struct, forbid_unknown_fields=True):
+class EnterObligationPayload(Answer, forbid_unknown_fields=True, frozen=True):
     """The request of an ENTER_OBLIGATION."""
 
     obligation_id: str
     min_total_eliminations: Count
 
 
-class RequestExitPayload(msgspec.Struct, forbid_unknown_fields=True):
+class RequestExitPayload(Answer, forbid_unknown_fields=True, frozen=True):
     """The request of a REQUEST_EXIT."""
 
     obligation_id: str
     context: dict[str, Any] | None
 
 
-class DeclareConclusionPayload(msgspec.Struct, forbid_unknown_fields=True):
+class DeclareConclusionPayload(Answer, forbid_unknown_fields=True, frozen=True):
     """The request of a DECLARE_CONCLUSION."""
 
     conclusion_id: str
     context: dict[str, Any] | None
 
 
-class RequestTerminationPayload(msgspec.Struct, forbid_unknown_fields=True):
+class RequestTerminationPayload(Answer, forbid_unknown_fields=True, frozen=True):
     """The request of a REQUEST_TERMINATION."""
 
     context: dict[str, Any] | None
 
 
-class UniverseOutcome(msgspec.Struct, forbid_unknown_fields=True):
+class UniverseOutcome(Answer, forbid_unknown_fields=True, frozen=True):
     """The commitment of a DECLARE_SESSION to its hypotheses."""
 
     universe_root: Sha256
     universe_size: Count
 
 
-class ApprovalOutcome(msgspec.Struct, forbid_unknown_fields=True):
+class ApprovalOutcome(Answer, forbid_unknown_fields=True, frozen=True):
     """The decision on a REQUEST_EXIT or REQUEST_TERMINATION."""
 
     approved: bool
     reason: Reason
 
 
-class ConclusionOutcome(msgspec.Struct, forbid_unknown_fields=True):
+class ConclusionOutcome(Answer, forbid_unknown_fields=True, frozen=True):
     """The decision on a DECLARE_CONCLUSION."""
 
     accepted: bool
     reason: Reason
 
 
-class Delta(msgspec.Struct):
+class Delta(Answer, frozen=True):
     """What an event changed."""
 
     eliminated: list[str]
@@ -148,21 +147,21 @@ def _one_of(kinds: tuple[type, ...]) -> list[dict[str, str]]:
     return [{"$ref": REFERENCE.format(name=kind.__name__)} for kind in kinds]
 
 
-class RecordedActor(msgspec.Struct):
+class RecordedActor(Partial, frozen=True):
     """The actor of a request. `key_id` names the key and is not secret."""
 
     kind: ActorKind
     id: str
     authenticated: bool
     key_id: str | None
-    roles: Roles | UnsetType = UNSET
-    scopes: Annotated[Scopes | UnsetType, Meta(description="The scopes that the key has beside its roles.")] = UNSET
+    roles: Roles | None = None
+    scopes: Annotated[Scopes | None, Meta(description="The scopes that the key has beside its roles.")] = None
 
 
 EntryFormat: TypeAlias = Annotated[Format, Meta(description="The format of the entry.")]
 
 
-class AuditEvent(msgspec.Struct):
+class AuditEvent(Partial, frozen=True):
     """AuditEntry: the canonical JSON that was hashed, plus `event_hash`."""
 
     format: EntryFormat
@@ -189,18 +188,19 @@ class AuditEvent(msgspec.Struct):
     event_hash: Annotated[
         Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
     ]
-    notes: Annotated[str | UnsetType, Meta(description="A remark; left out if there is none.")] = UNSET
-    idempotency_key: Annotated[str | UnsetType, Meta(description="Left out if none was sent.")] = UNSET
-    actor: Annotated[
-        RecordedActor | UnsetType, Meta(description="The actor of the key; left out if no key was needed.")
-    ] = UNSET
+    notes: Annotated[str | None, Meta(description="A remark; left out if there is none.")] = None
+    idempotency_key: Annotated[str | None, Meta(description="Left out if none was sent.")] = None
+    actor: Annotated[RecordedActor | None, Meta(description="The actor of the key; left out if no key was needed.")] = (
+        None
+    )
     state: Annotated[
-        Sha256 | UnsetType, Meta(description="The digest of the state right before the entry; at digest points alone.")
-    ] = UNSET
+        Sha256 | None, Meta(description="The digest of the state right before the entry; at digest points alone.")
+    ] = None
 
 
-class AuditTraceResponse(msgspec.Struct):
+class AuditTraceResponse(Page[AuditEvent], frozen=True):
     """Answer to AUDIT_TRACE: a page of events, the oldest first."""
 
+    collection: ClassVar[str] = "events"
     events: list[AuditEvent]
     next_cursor: NextCursor

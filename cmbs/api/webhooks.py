@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
-from cmbs.http.belief.answer_schemas import Count, Replayed
-from cmbs.http.belief.schemas import NextCursor, Timestamp
+from cmbs.api.answers import Answer, Count, Page, Partial, Replayed
+from cmbs.api.sessions import NextCursor, Timestamp
 from cmbs.webhooks.kernel.model import (
     MAX_DESCRIPTION_LENGTH,
     MAX_FILTER_LENGTH,
@@ -108,7 +108,7 @@ class RedeliverRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing needs to be said."""
 
 
-class WebhookItem(msgspec.Struct):
+class WebhookItem(Partial, frozen=True):
     """A webhook; never its secret."""
 
     webhook_id: str
@@ -125,44 +125,45 @@ class WebhookItem(msgspec.Struct):
     created_by: str
     n_pending: Annotated[Count, Meta(description="Deliveries that wait, or are under way.")]
     audit_event_id: Annotated[str, Meta(description="The newest entry of its stream, `webhook:` and its id.")]
-    overlap_until: Annotated[Timestamp | UnsetType, Meta(description="Until when the secret before signs as well.")] = (
-        UNSET
-    )
+    overlap_until: Annotated[Timestamp | None, Meta(description="Until when the secret before signs as well.")] = None
     disabled_because: Annotated[
-        Literal["operator", "gone", "failing"] | UnsetType,
+        Literal["operator", "gone", "failing"] | None,
         Meta(description="`gone`: it answered 410. `failing`: no try succeeded for days."),
-    ] = UNSET
-    disabled_reason: str | UnsetType = UNSET
-    disabled_ts: Timestamp | UnsetType = UNSET
-    failing_since: Annotated[Timestamp | UnsetType, Meta(description="The first failure since the last success.")] = (
-        UNSET
-    )
+    ] = None
+    disabled_reason: str | None = None
+    disabled_ts: Timestamp | None = None
+    failing_since: Annotated[Timestamp | None, Meta(description="The first failure since the last success.")] = None
 
 
-class WebhookResponse(msgspec.Struct):
+class WebhookResponse(Answer, frozen=True):
     """A webhook."""
 
     webhook: WebhookItem
 
 
-class WebhookSecretResponse(msgspec.Struct):
+class WebhookSecretResponse(Partial, frozen=True):
     """A webhook, and its new secret: this once, and nowhere else."""
 
     webhook: WebhookItem
     secret: Annotated[
-        str | UnsetType, Meta(description="What signatures are checked with. Not sent again for a repeated request.")
-    ] = UNSET
-    replayed: Replayed = UNSET
+        str | None, Meta(description="What signatures are checked with. Not sent again for a repeated request.")
+    ] = None
+    replayed: Replayed = False
+
+    def __repr__(self) -> str:
+        shown = "None" if self.secret is None else "'whsec_…'"
+        return f"{type(self).__name__}(webhook={self.webhook!r}, secret={shown}, replayed={self.replayed!r})"
 
 
-class WebhooksPage(msgspec.Struct):
+class WebhooksPage(Page[WebhookItem], frozen=True):
     """A page of webhooks by id."""
 
+    collection: ClassVar[str] = "webhooks"
     webhooks: list[WebhookItem]
     next_cursor: NextCursor
 
 
-class AttemptItem(msgspec.Struct):
+class AttemptItem(Answer, frozen=True):
     """One try."""
 
     number: Annotated[int, Meta(ge=1)]
@@ -172,7 +173,7 @@ class AttemptItem(msgspec.Struct):
     error: Annotated[str | None, Meta(description="What went wrong; null for a success.")]
 
 
-class DeliveryItem(msgspec.Struct):
+class DeliveryItem(Partial, frozen=True):
     """An event that an endpoint is told, and every try; of very many tries, the newest."""
 
     delivery_id: Annotated[str, Meta(description="The `webhook-id` of the request: the same at every try.")]
@@ -182,17 +183,18 @@ class DeliveryItem(msgspec.Struct):
     n_attempts: Count
     attempts: list[AttemptItem]
     payload: Annotated[dict[str, Any], Meta(description="What is sent.")]
-    next_at: Annotated[Timestamp | UnsetType, Meta(description="When it is tried next.")] = UNSET
+    next_at: Annotated[Timestamp | None, Meta(description="When it is tried next.")] = None
 
 
-class DeliveryResponse(msgspec.Struct):
+class DeliveryResponse(Answer, frozen=True):
     """A delivery."""
 
     delivery: DeliveryItem
 
 
-class DeliveriesPage(msgspec.Struct):
+class DeliveriesPage(Page[DeliveryItem], frozen=True):
     """A page of deliveries, the newest first."""
 
+    collection: ClassVar[str] = "deliveries"
     deliveries: list[DeliveryItem]
     next_cursor: NextCursor

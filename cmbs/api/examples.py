@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from cmbs.api.errors import TransportCode, TransportError, complete_details
 from cmbs.errors import (
     BeliefServerError,
     Conflict,
@@ -31,7 +32,6 @@ from cmbs.errors import (
     Unauthenticated,
     UnknownProbe,
 )
-from cmbs.http.errors import TransportCode, TransportError, complete_details
 
 SESSION_ID = "3f2b8c1e-0d4a-4c39-9d0b-6a1f5e7c2b90"
 EVENT_IDS = (
@@ -54,7 +54,7 @@ class Examples(msgspec.Struct, frozen=True):
 
 def load_examples() -> Examples:
     """Read the examples as they were last written."""
-    return msgspec.json.decode(files("cmbs.http").joinpath("examples.json").read_bytes(), type=Examples)
+    return msgspec.json.decode(files("cmbs.api").joinpath("examples.json").read_bytes(), type=Examples)
 
 
 def _describe(error: BeliefServerError | TransportError) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from cmbs.api.answers import Answer, Count, Current, Page, Partial, Replayed
+from cmbs.api.sessions import Id, NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot, Timestamp
 from cmbs.belief.kernel.kit_stream import MediaType
-from cmbs.belief.next_probes import DEFAULT_LIMIT, MAX_LIMIT
-from cmbs.http.belief.answer_schemas import Count, Current, Replayed
-from cmbs.http.belief.schemas import Id, NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot, Timestamp
+from cmbs.belief.kernel.looks import DEFAULT_PROBES, MAX_PROBES
 from cmbs.kit.model import Soundness
 
 _ANY_JSON = {"type": ["string", "number", "boolean", "object", "array", "null"]}
@@ -25,7 +25,7 @@ class ObserveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     probe_id: Annotated[Id, Meta(description="A probe of the session's kit.")]
     response: Annotated[
-        msgspec.Raw,
+        Any,
         Meta(
             description="What was seen: the id of an outcome, a number where the probe reads numbers, a list of samples"
             " where the kit says how to reduce them, or null for no data.",
@@ -50,29 +50,29 @@ class ObserveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_id: SessionIdInBody = UNSET
 
 
-class KitReference(msgspec.Struct):
+class KitReference(Answer, frozen=True):
     """One content of a kit."""
 
     id: str
     content_hash: KitHash
 
 
-class ObservationItem(msgspec.Struct):
+class ObservationItem(Partial, frozen=True):
     """What was made of an observation."""
 
     probe_id: str
     source_id: str
     observation_id: str
     ruled_out: Annotated[int, Meta(ge=0, description="How many hypotheses it speaks against, alive or not.")]
-    kit: Annotated[KitReference | UnsetType, Meta(description="The kit that said so.")] = UNSET
+    kit: Annotated[KitReference | None, Meta(description="The kit that said so.")] = None
     outcome_id: Annotated[
         str | UnsetType | None, Meta(description="The outcome that the response was read as; null for no data.")
     ] = UNSET
-    reading: Annotated[dict[str, Any] | UnsetType, Meta(description=_READING)] = UNSET
-    seen_at: Timestamp | UnsetType = UNSET
+    reading: Annotated[dict[str, Any] | None, Meta(description=_READING)] = None
+    seen_at: Timestamp | None = None
 
 
-class LookItem(msgspec.Struct):
+class LookItem(Answer, frozen=True):
     """What was seen of a probe at one time."""
 
     audit_event_id: str
@@ -87,7 +87,7 @@ class LookItem(msgspec.Struct):
     actor_id: Annotated[str | None, Meta(description="The actor of the key; null if none was needed.")]
 
 
-class ObserveResponse(msgspec.Struct):
+class ObserveResponse(Partial, frozen=True):
     """Answer to an observation."""
 
     applied_eliminated: Annotated[list[str], Meta(description="The hypotheses that had survived until now.")]
@@ -99,11 +99,11 @@ class ObserveResponse(msgspec.Struct):
         list[LookItem],
         Meta(description="The newest looks at the probe that were recorded before this request, the newest first."),
     ]
-    replayed: Replayed = UNSET
-    current: Current = UNSET
+    replayed: Replayed = False
+    current: Current = None
 
 
-class AnswerItem(msgspec.Struct):
+class AnswerItem(Answer, frozen=True):
     """An answer that a probe may still have, and what it would leave."""
 
     outcome_id: str
@@ -114,7 +114,7 @@ class AnswerItem(msgspec.Struct):
     rules_out: Count
 
 
-class ProbeItem(msgspec.Struct):
+class ProbeItem(Answer, frozen=True):
     """A probe that can still rule something out."""
 
     probe_id: str
@@ -125,9 +125,10 @@ class ProbeItem(msgspec.Struct):
     n_looks: Annotated[int, Meta(ge=0, description="How often it was looked at already, without data.")]
 
 
-class ProbesPage(msgspec.Struct):
+class ProbesPage(Page[ProbeItem], frozen=True):
     """A page of the probes that are worth asking, the best first. Nothing here decides: any probe may be asked."""
 
+    collection: ClassVar[str] = "probes"
     probes: list[ProbeItem]
     n_probes: Annotated[int, Meta(ge=0, description="The number on all pages together.")]
     n_survivors: Count
@@ -139,7 +140,7 @@ class ProbesPage(msgspec.Struct):
     next_cursor: NextCursor
 
 
-class KitContent(msgspec.Struct):
+class KitContent(Answer, frozen=True):
     """A content of a kit that is on record."""
 
     kit_id: str
@@ -155,14 +156,15 @@ class KitContent(msgspec.Struct):
     audit_event_id: str
 
 
-class KitsPage(msgspec.Struct):
+class KitsPage(Page[KitContent], frozen=True):
     """A page of kits by id, each in its newest content."""
 
+    collection: ClassVar[str] = "kits"
     kits: list[KitContent]
     next_cursor: NextCursor
 
 
-class KitWarning(msgspec.Struct):
+class KitWarning(Answer, frozen=True):
     """What is doubtful about a kit, and where."""
 
     severity: str
@@ -173,22 +175,22 @@ class KitWarning(msgspec.Struct):
     column: int | None
 
 
-class PutKitResponse(msgspec.Struct):
+class PutKitResponse(Partial, frozen=True):
     """Answer to a kit that was put on record."""
 
     kit: KitContent
     warnings: list[KitWarning]
-    replayed: Annotated[bool | UnsetType, Meta(description="True where this content was on record before.")] = UNSET
+    replayed: Annotated[bool, Meta(description="True where this content was on record before.")] = False
 
 
-class KitSource(msgspec.Struct):
+class KitSource(Answer, frozen=True):
     """A kit as it was written."""
 
     media_type: MediaType
     text: str
 
 
-class KitResponse(msgspec.Struct):
+class KitResponse(Answer, frozen=True):
     """A kit: one content of it, the document, and every content by age."""
 
     kit: KitContent
@@ -196,4 +198,4 @@ class KitResponse(msgspec.Struct):
     contents: Annotated[list[KitContent], Meta(description="Every content of the kit, the oldest first.")]
 
 
-PROBES_LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
+PROBES_LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_PROBES, "default": DEFAULT_PROBES}
