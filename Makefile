@@ -108,6 +108,8 @@ walks: $(VENV)/.dev ## how many functions seven operations enter (ARGS="--list W
 
 generate: $(VENV)/.dev ## write every generated file again: api/, schemas and stubs
 	$(BIN)/python -m scripts.generate_openapi
+	$(BIN)/python -m scripts.generate_client
+	$(BIN)/python -m scripts.generate_reference
 	$(BIN)/python -m scripts.generate_mcp_tools
 	$(BIN)/python -m scripts.generate_cli
 	$(BIN)/python -m scripts.generate_kit_schema
@@ -133,6 +135,8 @@ lint: $(VENV)/.dev ## ruff, house style, requirements, generated files, changes 
 	$(BIN)/python -m scripts.check_requirements
 	$(BIN)/python -m scripts.check_reference
 	$(BIN)/python -m scripts.generate_openapi --check
+	$(BIN)/python -m scripts.generate_client --check
+	$(BIN)/python -m scripts.generate_reference --check
 	$(BIN)/python -m scripts.check_contracts
 
 imports: $(VENV)/.dev ## import-linter: layers, pure kernels, independent stores

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE
-from cmbs.api.operations import EVENT_OPERATIONS, OPERATIONS
 from cmbs.belief.kernel.requests import Limits
 from cmbs.bootstrap import Settings
 from cmbs.cli.app import load_command
@@ -33,7 +32,6 @@ ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (\d{3}) \|", re.MULTILINE)
 ERROR_FIELD_ROW = re.compile(r"^\| (every code|below 500|`[A-Z_]+`) \| `([a-z_.]+)` \| (.*) \|$", re.MULTILINE)
 LIMIT_ROW = re.compile(r"^\| `([a-z_]+)` \| ([\d,]+) \|", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(CMBS_[A-Z_]+)` \|", re.MULTILINE)
-OPERATION_ROW = re.compile(r"^\| `(GET|POST|PUT) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
 REASON_ROW = re.compile(r"^\| `([a-z_]+)` \| [a-z, ]+ \|", re.MULTILINE)
 TEE_ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (?:stream of )?`(\w+)` \|", re.MULTILINE)
 ROLE_ROW = re.compile(r"^\| `(\w+)` \| ((?:`\w+:\w+`(?:, )?)+) \| ?(?:`(\w+)` )?\|$", re.MULTILINE)
@@ -105,18 +103,6 @@ def settings_tables() -> Iterator[Table]:
     yield f"{name}: variables", VARIABLE_ROW.findall(text_of(name)), variables
 
 
-def operation_tables() -> Iterator[Table]:
-    documented = [
-        (method, path, sorted(set(re.findall(r"`(\w+)`", query))))
-        for method, path, query in OPERATION_ROW.findall(text_of("docs/reference/http.md").replace(" | |", " |  |"))
-    ]
-    known = [
-        (each.method, each.path, sorted({parameter.name for parameter in each.query}))
-        for each in (*OPERATIONS, *EVENT_OPERATIONS)
-    ]
-    yield "docs/reference/http.md: operations", sorted(documented), sorted(known)
-
-
 def option_tables() -> Iterator[Table]:
     page = text_of("docs/reference/cli.md")
     for name in OPTIONS_DOCUMENTED:
@@ -175,7 +161,6 @@ def identity_tables() -> Iterator[Table]:
 TABLES = (
     error_tables,
     settings_tables,
-    operation_tables,
     option_tables,
     kit_tables,
     tee_tables,

@@ -21,6 +21,10 @@ class Partial(Answer, frozen=True, omit_defaults=True):
     """An answer with members that are not always there: one that is None, or false, by default is left out."""
 
 
+class OpenDocument(Answer, frozen=True):
+    """An answer whose other members depend on what it is: clients hand it out as plain JSON."""
+
+
 class CurrentBelief(Answer, frozen=True):
     """The belief of now, beside that of an event that is answered again."""
 

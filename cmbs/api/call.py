@@ -13,7 +13,9 @@ from uuid import uuid4
 import msgspec
 
 from cmbs.api.operation import FIELDS, Operation, TextFile
+from cmbs.api.operations import OPERATION_OF
 from cmbs.errors import InvalidRequest
+from cmbs.refusals import find_nearest
 
 T = TypeVar("T")
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
@@ -70,12 +72,27 @@ class Call(Generic[T]):
         return call
 
 
+def find_operation(operation_id: str) -> Operation:
+    """The operation of this name; InvalidRequest where there is none."""
+    operation = OPERATION_OF.get(operation_id)
+    if operation is None:
+        nearest = find_nearest(operation_id, OPERATION_OF)
+        hint = f"; did you mean {', '.join(f'`{each}`' for each in nearest)}?" if nearest else ""
+        raise InvalidRequest(
+            f"there is no operation `{operation_id}`{hint}", {"accepted": nearest or sorted(OPERATION_OF)}
+        )
+    return operation
+
+
 def build_call(operation: Operation, arguments: Mapping[str, Any]) -> Call[Any]:
     """The call of an operation; InvalidRequest for arguments that it does not have.
 
-    Those that are None are left out. A name may end in an underscore, where it is a word of Python (`from_`).
+    Those that are None are left out, but for those that the body must have. A name may end in an underscore, where it
+    is a word of Python (`from_`).
     """
-    given = {name.rstrip("_"): value for name, value in arguments.items() if value is not None}
+    needed = operation.required_fields.difference(operation.made_up)
+    given = {name.rstrip("_"): value for name, value in arguments.items()}
+    given = {name: value for name, value in given.items() if value is not None or name in needed}
     try:
         params = {name: str(given.pop(name)) for name in operation.path_names}
     except KeyError as exc:
@@ -84,13 +101,13 @@ def build_call(operation: Operation, arguments: Mapping[str, Any]) -> Call[Any]:
     if operation.body is TextFile:
         text, media_type = given.pop("text", ""), given.pop("media_type", "application/yaml")
         _refuse_rest(operation, given)
-        return Call(operation, params, operation.response, pairs, text.encode(), media_type)
+        return Call(operation, params, operation.answer, pairs, text.encode(), media_type)
     if operation.body is None:
         _refuse_rest(operation, given)
-        return Call(operation, params, operation.response, pairs)
+        return Call(operation, params, operation.answer, pairs)
     for name in operation.made_up:
         given.setdefault(name, str(uuid4()))
-    return Call(operation, params, operation.response, pairs, encode(given))
+    return Call(operation, params, operation.answer, pairs, encode(given))
 
 
 def encode(content: Any) -> bytes:

@@ -75,7 +75,7 @@ class GraphEdgeItem(Answer, frozen=True):
     state: State
 
 
-class SessionGraphResponse(Answer, frozen=True):
+class SessionGraphResponse(Page[GraphNodeItem | GraphEdgeItem], frozen=True):
     """A page of a graph: the nodes come first, then the edges."""
 
     session_id: str
@@ -86,3 +86,8 @@ class SessionGraphResponse(Answer, frozen=True):
     nodes: list[GraphNodeItem]
     edges: list[GraphEdgeItem]
     next_cursor: NextCursor
+
+    @property
+    def items(self) -> list[GraphNodeItem | GraphEdgeItem]:
+        """The nodes of this page, and then its edges."""
+        return [*self.nodes, *self.edges]

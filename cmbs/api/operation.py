@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
+
+from cmbs.api.answers import OpenDocument
 from cmbs.api.errors import TransportCode
 from cmbs.errors import ErrorCode
 from cmbs.identity.kernel.scopes import Need, Reach, Scope
@@ -110,6 +113,18 @@ class Operation:
     def required(self) -> tuple[str, ...]:
         """The parameters of its query that must be sent."""
         return tuple(parameter.name for parameter in self.query if parameter.required)
+
+    @cached_property
+    def answer(self) -> type:
+        """What a client hands out."""
+        return dict[str, Any] if issubclass(self.response, OpenDocument) else self.response
+
+    @cached_property
+    def required_fields(self) -> frozenset[str]:
+        """The members that its body must have."""
+        if self.body is None or self.body is TextFile:
+            return frozenset()
+        return frozenset(each.encode_name for each in msgspec.structs.fields(self.body) if each.required)
 
     @cached_property
     def path_names(self) -> tuple[str, ...]:

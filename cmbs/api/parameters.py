@@ -104,3 +104,21 @@ CASE_FILTERS = (
     SINCE,
     UNTIL,
 )
+# What the parameters of paths are.
+PATH_PARAMETERS = {
+    "kit_id": "The kit.",
+    "webhook_id": "The webhook.",
+    "delivery_id": "The delivery.",
+    "session_id": "The session.",
+    "obligation_id": "The obligation, percent-encoded.",
+    "space_id": "The space.",
+    "proposal_id": "The proposal.",
+    "approval_id": "The request for approval.",
+    "execution_id": "The execution.",
+    "tool_id": "The tool, percent-encoded.",
+    "token_id": "The capability token.",
+    "case_id": "The case.",
+    "entry_id": "The memory entry.",
+    "change_id": "The change of policy.",
+    "stream_id": "The stream, percent-encoded.",
+}

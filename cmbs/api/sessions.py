@@ -294,9 +294,9 @@ class EliminateResponse(Partial, frozen=True):
 class EnterObligationResponse(Partial, frozen=True):
     """Answer to ENTER_OBLIGATION. An obligation that cannot be met is accepted, and says so."""
 
-    reach: ReachDetail
     snapshot: Snapshot
     audit_event_id: str
+    reach: ReachDetail
     replayed: Replayed = False
     current: Current = None
 

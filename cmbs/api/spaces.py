@@ -70,13 +70,18 @@ class SpaceResponse(Answer, frozen=True):
     ]
 
 
-class StateResponse(Answer, frozen=True):
+class StateResponse(Page[tuple[str, str]], frozen=True):
     """A page of a state, sorted by key."""
 
     state_snapshot_id: Annotated[Sha256, Meta(description="Pass it as `at` to get the next page of the same state.")]
     policy_hash: Sha256
     values: Values
     next_cursor: NextCursor
+
+    @property
+    def items(self) -> list[tuple[str, str]]:
+        """The keys and values of this page."""
+        return [*self.values.items()]
 
 
 class SpaceChangeItem(Answer, frozen=True):
@@ -371,7 +376,7 @@ class MemoryResponse(Answer, kw_only=True, frozen=True):
     seq: Count
 
 
-class PolicyPage(Answer, frozen=True):
+class PolicyPage(Page[tuple[str, str]], frozen=True):
     """A page of the policy, sorted by key; the first page has the file that it was compiled from, if there is one."""
 
     policy_hash: Sha256
@@ -379,6 +384,11 @@ class PolicyPage(Answer, frozen=True):
     pairs: dict[str, str]
     next_cursor: NextCursor
     source: PolicySource | None = None
+
+    @property
+    def items(self) -> list[tuple[str, str]]:
+        """The keys and values of this page."""
+        return [*self.pairs.items()]
 
 
 class PutStatus(StrEnum):

@@ -23,8 +23,8 @@ class LazyCommand(NamedTuple):
 
 COMMANDS = {
     "serve": LazyCommand("cmbs.cli.serve:serve", "Serve the belief protocol over HTTP."),
-    "call": LazyCommand(
-        "cmbs.cli.call:call",
+    "api": LazyCommand(
+        "cmbs.cli.api:call",
         "Call an operation of the API, and print the answer as JSON. The key comes from `CMBS_KEY`.",
     ),
     "keys": LazyCommand(

@@ -17,8 +17,8 @@ from cmbs.cli.output import err, failing_cleanly, format_count, out
 from cmbs.errors import StoreUnavailable
 
 if TYPE_CHECKING:
+    from cmbs.api.webhooks import DeliveryItem, WebhookItem
     from cmbs.client import Client
-    from cmbs.client.results.webhooks import DeliveryItem, WebhookItem
 
 app = typer.Typer(
     name="webhooks", help="Endpoints that are told what happens: register, list, test, end.", no_args_is_help=True
@@ -88,7 +88,7 @@ def create(
 def list_(server: ServerOption = DEFAULT_STORE, actor: ActorOption = None, as_json: JsonOption = False) -> None:
     """List webhooks by id; never their secrets."""
     with _connect(server, actor) as client:
-        webhooks = list(client.list_webhooks.each())
+        webhooks = list(client.each(client.list_webhooks))
     for webhook in webhooks:
         _print_webhook(webhook, as_json=as_json)
     if not as_json:

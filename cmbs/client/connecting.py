@@ -6,17 +6,22 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import httpx2
 
-from cmbs.client.clients import AsyncClient, Client
+from cmbs.client.async_clients import AsyncClient, AsyncTransport
+from cmbs.client.async_transports import AsyncHttpTransport
+from cmbs.client.clients import Client, Transport
 from cmbs.client.exchange import Patience
-from cmbs.client.in_process import Application, AsyncInProcessTransport, InProcessTransport
+from cmbs.client.in_process import AsyncInProcessTransport, InProcessTransport, Service
+from cmbs.client.transports import HttpTransport
 from cmbs.errors import InvalidRequest
 
 KEY_VARIABLE = "CMBS_KEY"
+# Requests that wait hold a connection each, and must not keep the others from having one: the server has a bound.
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 _LOCAL = "http://localhost"
 _STORES = ("memory", "sqlite", "postgresql", "postgres")
 # By name: the client is installed without the server, and is below it in the order of imports.
@@ -24,13 +29,19 @@ _SERVER_MODULE = "cmbs.belief_api"
 _SHAPES = "http://HOST:PORT, https://HOST, unix:///PATH.sock, memory:, sqlite:///FILE.db, postgresql://…"
 
 
+class Application(Protocol):
+    """An application in this process that serves the API."""
+
+    service: Any
+
+
 class _Place(NamedTuple):
-    """A server: its name for people, its address, and either a socket file or an application in this process."""
+    """A server: its name for people, its address, and either a socket file or the server in this process."""
 
     name: str
     url: str
     socket: str | None = None
-    application: Application | None = None
+    service: Service | None = None
     close: Callable[[], None] | None = None
 
 
@@ -44,12 +55,14 @@ def connect(
     ca: str | None = None,
     certificate: tuple[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
+    proxies: bool = True,
 ) -> Client:
     """A client that blocks.
 
     Args:
         server: An address (`http://`, `https://`, `unix:///PATH`), a store (`memory:`, `sqlite:///FILE`,
-            `postgresql://…`) over which the server then runs in this process, or an ASGI application.
+            `postgresql://…`) over which the server then runs in this process, or an application in this process:
+            what `create_app` makes.
         key: The key to send; by default that of the environment, `CMBS_KEY`.
         actor: Who is asking, as `agent:planner`, of a server without keys.
         patience: How long a call may take, and how often it is tried.
@@ -57,16 +70,19 @@ def connect(
         ca: A file of certificates to trust in place of those of the system.
         certificate: The files of a certificate of this client and of its key.
         settings: Settings of a server in this process, by the names of their environment variables.
+        proxies: Whether an address is reached through the proxies that the environment names.
     """
     place = _find(server, settings)
-    transport: httpx2.BaseTransport | None = None
-    if place.application is not None:
-        transport = InProcessTransport(place.application, place.close)
-    elif place.socket is not None:
-        transport = httpx2.HTTPTransport(uds=place.socket)
-    trusted = _trust(place, ca, certificate)
-    http = httpx2.Client(base_url=place.url, headers=_headers(key, actor), transport=transport, verify=trusted)
-    return Client(http, place.name, patience, pin=pin)
+    if place.service is not None:
+        carried: Transport = InProcessTransport(place.service, place.close)
+    else:
+        to_socket = None if place.socket is None else httpx2.HTTPTransport(uds=place.socket, limits=_LIMITS)
+        trusted = _trust(place, ca, certificate)
+        http = httpx2.Client(
+            base_url=place.url, transport=to_socket, verify=trusted, limits=_LIMITS, trust_env=proxies
+        )
+        carried = HttpTransport(http, place.name)
+    return Client(carried, place.name, patience, identity=_identify(key, actor), pin=pin)
 
 
 def connect_async(
@@ -79,29 +95,32 @@ def connect_async(
     ca: str | None = None,
     certificate: tuple[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
+    proxies: bool = True,
 ) -> AsyncClient:
     """A client that awaits; its arguments are those of `connect`."""
     place = _find(server, settings)
-    transport: httpx2.AsyncBaseTransport | None = None
-    if place.application is not None:
-        transport = AsyncInProcessTransport(place.application, place.close)
-    elif place.socket is not None:
-        transport = httpx2.AsyncHTTPTransport(uds=place.socket)
-    trusted = _trust(place, ca, certificate)
-    http = httpx2.AsyncClient(base_url=place.url, headers=_headers(key, actor), transport=transport, verify=trusted)
-    return AsyncClient(http, place.name, patience, pin=pin)
+    if place.service is not None:
+        carried: AsyncTransport = AsyncInProcessTransport(place.service, place.close)
+    else:
+        to_socket = None if place.socket is None else httpx2.AsyncHTTPTransport(uds=place.socket, limits=_LIMITS)
+        trusted = _trust(place, ca, certificate)
+        http = httpx2.AsyncClient(
+            base_url=place.url, transport=to_socket, verify=trusted, limits=_LIMITS, trust_env=proxies
+        )
+        carried = AsyncHttpTransport(http, place.name)
+    return AsyncClient(carried, place.name, patience, identity=_identify(key, actor), pin=pin)
 
 
 def _find(server: str | Application, settings: Mapping[str, str] | None) -> _Place:
     if not isinstance(server, str):
-        return _Place("an application in this process", _LOCAL, application=server)
+        return _Place("an application in this process", _LOCAL, service=server.service)
     try:
         parts = urlsplit(server)
     except ValueError as exc:
         raise _refuse_place("the address") from exc
     if parts.scheme in _STORES:
         application = _open_server(server, settings)
-        return _Place(f"{parts.scheme}:", _LOCAL, application=application, close=application.close)
+        return _Place(f"{parts.scheme}:", _LOCAL, service=application.service, close=application.close)
     if settings is not None:
         raise InvalidRequest("settings are for a server in this process; those of another are its own")
     if parts.scheme == "unix":
@@ -138,7 +157,7 @@ def _open_server(store: str, settings: Mapping[str, str] | None) -> Any:
     return server.open_app({**os.environ, **(settings or {}), "CMBS_STORE": store})
 
 
-def _headers(key: str | None, actor: str | None) -> dict[str, str]:
+def _identify(key: str | None, actor: str | None) -> dict[str, str]:
     key = os.environ.get(KEY_VARIABLE) if key is None else key
     headers = {} if not key else {"authorization": f"Bearer {key}"}
     return headers if actor is None else {**headers, "x-cmbs-actor": actor}

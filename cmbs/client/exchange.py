@@ -7,14 +7,17 @@ nothing, and every write has a key under which a server applies it once.
 from __future__ import annotations
 
 import email.utils
+import random
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from uuid import uuid4
 
 import msgspec
 
-from cmbs.client.calls import JSON_TYPE, Call
+from cmbs.api.call import JSON_TYPE, Call
 from cmbs.client.errors import (
     ClientError,
     Head,
@@ -24,7 +27,7 @@ from cmbs.client.errors import (
     UnreadableAnswer,
     rebuild_error,
 )
-from cmbs.errors import BeliefServerError, CmbsError
+from cmbs.errors import BeliefServerError, CmbsError, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -64,13 +67,28 @@ class Environment(NamedTuple):
     new_key: Callable[[], str]
 
 
+# Not the generator of the module `random`, which an application may have seeded.
+SYSTEM = Environment(time.monotonic, random.Random().random, lambda: str(uuid4()))  # noqa: S311 - not a secret
+
+
+class Identity(dict[str, str]):
+    """The headers that say who is asking. What they hold is not shown: it may be a key."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self)})"
+
+
 class Attempt(NamedTuple):
-    """Send this. `timeout` is for every wait on the network, `until` is when the whole of it must be there."""
+    """Send this. `timeout` is for every wait on the network, `until` is when the whole of it must be there.
+
+    Of an answer that goes on, `silence` is how long nothing may come.
+    """
 
     call: Call[Any]
     headers: Mapping[str, str]
     timeout: float
     until: float
+    silence: float | None = None
 
 
 class Pause(NamedTuple):
@@ -87,8 +105,9 @@ class Answer(NamedTuple):
     body: bytes
 
 
-# What a transport makes of a step: an answer, or why there is none; None after a pause.
-Outcome: TypeAlias = Answer | Unreachable | None
+# What a transport makes of a step: an answer, or why there is none; None after a pause. A server in this process
+# raises what it would otherwise answer with.
+Outcome: TypeAlias = Answer | CmbsError | None
 Exchange: TypeAlias = Generator[Attempt | Pause, Outcome, T]
 
 
@@ -155,23 +174,34 @@ def _headers_of(call: Call[Any], heads: Heads, environment: Environment, *, pin:
     headers = {"accept": JSON_TYPE, **call.headers}
     if call.content is not None:
         headers["content-type"] = call.media_type
-    if call.keyed:
+    if call.operation.records and not call.operation.has_own_key:
         headers.setdefault("idempotency-key", environment.new_key())
     seen = heads.find(call.stream_id)
-    if pin and call.conditional and seen is not None:
+    if pin and call.operation.is_conditional and seen is not None:
         headers.setdefault("if-match", f'"{seen.event_id}"')
     return headers
 
 
 def _judge(outcome: Outcome) -> tuple[CmbsError | None, float]:
     """Why an attempt is worth another, and how long the server wants to be left alone; None where it is not."""
-    if not isinstance(outcome, Answer):
-        return outcome or Unreachable("there was no answer"), 0.0
+    if outcome is None:
+        return Unreachable("there was no answer"), 0.0
+    if isinstance(outcome, CmbsError):
+        if not may_pass(outcome):
+            raise outcome
+        return outcome, 0.0
     if outcome.status in RETRIED:
         return _read_error(outcome), _read_retry_after(outcome.headers.get("retry-after"))
     if outcome.status in _RESULTS and _is_json(outcome) and not _is_whole(outcome.body):
         return UnreadableAnswer(outcome.status, "the answer ends before it is complete"), 0.0
     return None, 0.0
+
+
+def may_pass(failure: CmbsError) -> bool:
+    """Whether another attempt may end otherwise."""
+    if isinstance(failure, RequestFailed):
+        return failure.status in RETRIED
+    return isinstance(failure, Unreachable | StoreUnavailable)
 
 
 def find_decoder(kind: type[T]) -> msgspec.json.Decoder[T]:

@@ -14,11 +14,13 @@ from typing import Any, Generic, TypedDict, TypeVar
 import msgspec
 from httpx2 import ServerSentEvent
 
-from cmbs.client.calls import Call
-from cmbs.client.errors import RequestFailed, Unreachable, UnreadableAnswer
-from cmbs.client.exchange import RETRIED, Answer, Environment, Patience, find_decoder, read_answer
-from cmbs.client.results.belief import Event, StreamEvent, StreamFault
-from cmbs.errors import BeliefServerError, CmbsError, Forbidden, LedgerCorrupt, StoreUnavailable
+from cmbs.api.call import Call
+from cmbs.api.entries import AuditEvent
+from cmbs.api.spaces import SpaceEvent
+from cmbs.api.streams import Event, StreamEnd, StreamEntry, StreamEvent, StreamFault, StreamKind
+from cmbs.client.errors import UnreadableAnswer
+from cmbs.client.exchange import Answer, Environment, Patience, find_decoder, may_pass, read_answer
+from cmbs.errors import BeliefServerError, CmbsError, Forbidden, LedgerCorrupt
 
 EVENT_STREAM = "text/event-stream"
 # A server sends a heartbeat every few seconds; where nothing comes for so long, the connection is lost.
@@ -30,6 +32,7 @@ _OK = 200
 _MAX_STREAMS = 10_000
 
 T = TypeVar("T")
+E = TypeVar("E", AuditEvent, SpaceEvent)
 
 
 class FollowOptions(TypedDict, total=False):
@@ -45,26 +48,6 @@ class FollowOptions(TypedDict, total=False):
     stream_id: Iterable[str]
     verb: Iterable[str]
     refused: bool
-
-
-# Those that are sent once for each value.
-LISTS = ("kind", "stream_id", "verb")
-
-
-class _Told(msgspec.Struct):
-    """What an `entry` event of all streams says."""
-
-    stream_kind: str
-    stream_id: str
-    entry: Event
-
-
-class End(msgspec.Struct):
-    """What an `end` event says."""
-
-    reason: str
-    code: str = ""
-    message: str = ""
 
 
 class Follow(ABC, Generic[T]):
@@ -99,7 +82,7 @@ class Follow(ABC, Generic[T]):
         if found is not None:
             self._place = event.id
         elif event.event == "end":
-            _refuse_for_good(_decode(event.data, End))
+            _refuse_for_good(_decode(event.data, StreamEnd))
         elif event.id and self._goes_on_from(event):
             self._place = event.id
         return found
@@ -120,7 +103,7 @@ class Follow(ABC, Generic[T]):
 
         A server that starts again takes its time: attempts are made until both their number and the deadline are over.
         """
-        if failure is not None and not _passes(failure):
+        if failure is not None and not may_pass(failure):
             raise failure
         now = self._environment.now()
         if self._failures == 0:
@@ -133,15 +116,15 @@ class Follow(ABC, Generic[T]):
         return bound * self._environment.chance()
 
 
-class StreamFollow(Follow[Event]):
+class StreamFollow(Follow[E]):
     """One follower of a session or a space."""
 
     _last_seq: int | None = None
 
-    def _read(self, event: ServerSentEvent) -> Event | None:
+    def _read(self, event: ServerSentEvent) -> E | None:
         if event.event != "entry":
             return None
-        entry: Event = _decode(event.data, Event)
+        entry: E = _decode(event.data, self._call.answer)
         if self._last_seq is not None and entry.seq != self._last_seq + 1:
             raise UnreadableAnswer(
                 _OK,
@@ -156,7 +139,7 @@ class JournalFollow(Follow[StreamEvent]):
 
     def __init__(self, call: Call[Any], patience: Patience, environment: Environment) -> None:
         super().__init__(call, patience, environment)
-        self._last_seqs: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._last_seqs: OrderedDict[tuple[StreamKind, str], int] = OrderedDict()
 
     def _read(self, event: ServerSentEvent) -> StreamEvent | None:
         if event.event == "corrupt":
@@ -164,8 +147,10 @@ class JournalFollow(Follow[StreamEvent]):
             return StreamEvent(fault.stream_kind, fault.stream_id, event.id, fault=fault)
         if event.event != "entry":
             return None
-        told: _Told = _decode(event.data, _Told)
-        stream, entry = (told.stream_kind, told.stream_id), told.entry
+        told: StreamEntry = _decode(event.data, StreamEntry)
+        stream = (told.stream_kind, told.stream_id)
+        kind: type[Event] = AuditEvent if told.stream_kind is StreamKind.SESSION else SpaceEvent
+        entry: Event = _decode(told.entry, kind)
         last = self._last_seqs.pop(stream, -1)
         if entry.seq <= last:
             raise UnreadableAnswer(_OK, f"entry {entry.seq} of `{told.stream_id}` came after entry {last}")
@@ -179,25 +164,18 @@ class JournalFollow(Follow[StreamEvent]):
         return event.event in ("head", "heartbeat")
 
 
-def _passes(failure: CmbsError) -> bool:
-    """Whether another attempt may end otherwise."""
-    if isinstance(failure, RequestFailed):
-        return failure.status in RETRIED
-    return isinstance(failure, Unreachable | StoreUnavailable)
-
-
-def _decode(data: str, kind: type[Any]) -> Any:
+def _decode(data: str | msgspec.Raw, kind: type[Any]) -> Any:
     try:
         return find_decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise UnreadableAnswer(_OK, f"an event is not as the protocol has it: {exc}") from exc
 
 
-def _refuse_for_good(end: End) -> None:
+def _refuse_for_good(end: StreamEnd) -> None:
     """The error for an end that another connection would not change."""
     if end.reason == "permission_lost":
         raise Forbidden(end.message or "the key may not follow this any more", {"reason": end.reason})
     if end.reason == "ledger_corrupt":
         error = LedgerCorrupt.__new__(LedgerCorrupt)
-        BeliefServerError.__init__(error, end.message, {"reason": end.reason})
+        BeliefServerError.__init__(error, end.message or end.reason, {"reason": end.reason})
         raise error

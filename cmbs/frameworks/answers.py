@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from cmbs.client.results.spaces import Execution, Proposal
+from cmbs.api.spaces import ExecutionResponse, ProposalResponse
 from cmbs.errors import BeliefServerError
 from cmbs.ledger.tagged_hash import describe_large_result
 
@@ -45,7 +45,7 @@ class Question(TypedDict):
     message: str
 
 
-def build_question(proposal: Proposal) -> Question:
+def build_question(proposal: ProposalResponse) -> Question:
     """What is asked about a call that waits. To say yes to it approves nothing: operators approve on the server."""
     calls = [msgspec.to_builtins(each) for each in proposal.candidates]
     return {
@@ -59,20 +59,20 @@ def build_question(proposal: Proposal) -> Question:
     }
 
 
-def describe_refusals(proposal: Proposal) -> str:
+def describe_refusals(proposal: ProposalResponse) -> str:
     """Why it was not let through, and what to do next."""
     told = [f"{each.code}: {each.sentence}" for each in proposal.refusals or ()]
     return "\n".join(told) or proposal.decision.reason_code
 
 
-def tell_denied(proposal: Proposal) -> Answer:
+def tell_denied(proposal: ProposalResponse) -> Answer:
     """That the call is not allowed, and did not run."""
     why = _WHY.get(proposal.status, "the call is not allowed")
     told = describe_refusals(proposal)
     return Answer(f"Not done: {why}. Nothing was changed.\n{told}\nProposal `{proposal.proposal_id}`.")
 
 
-def tell_outcome(execution: Execution) -> Answer:
+def tell_outcome(execution: ExecutionResponse) -> Answer:
     """What came of a call that was made before."""
     if execution.status == "succeeded":
         value = execution.result
@@ -94,7 +94,7 @@ def tell_unrecorded(execution_id: str, exc: BeliefServerError) -> Answer:
     )
 
 
-def tell_unknown(execution: Execution) -> Answer:
+def tell_unknown(execution: ExecutionResponse) -> Answer:
     """That the call was begun, and no outcome is on record."""
     return Answer(
         "Unknown: this call was begun, and no outcome of it is on record. It may have taken effect, or not, or still "

@@ -14,11 +14,10 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import anyio.to_thread
 import msgspec
 
+from cmbs.api.call import Call, build_call, find_operation
+from cmbs.api.spaces import ExecutionResponse, ProposalResponse
 from cmbs.client import AsyncCase, Case
-from cmbs.client.governance import GovernanceOperations
-from cmbs.client.operations import Steps
-from cmbs.client.results.spaces import Execution, Proposal
-from cmbs.client.spaces import SpaceOperations
+from cmbs.client.steps import Steps
 from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, RecordNotFound
 from cmbs.frameworks.answers import (
     ENDED,
@@ -69,8 +68,8 @@ class Run(NamedTuple):
 class Standing(NamedTuple):
     """A call as the server has it. An `answer` without a proposal says why there is none."""
 
-    proposal: Proposal | None = None
-    execution: Execution | None = None
+    proposal: ProposalResponse | None = None
+    execution: ExecutionResponse | None = None
     answer: Answer | None = None
 
     @property
@@ -128,13 +127,13 @@ class Gate:
         """The result of steps, from code that blocks; InvalidRequest where the case is one that awaits."""
         if isinstance(self._case, AsyncCase):
             raise InvalidRequest("a case that awaits cannot serve code that blocks: open it with `connect`")
-        return self._case.sender.run(steps)
+        return self._case.client.run(steps)
 
     async def run_async(self, steps: Steps[T]) -> T:
         """The result of steps, awaited."""
         if isinstance(self._case, AsyncCase):
-            return await self._case.sender.run(steps)
-        return await anyio.to_thread.run_sync(partial(self._case.sender.run, steps))
+            return await self._case.client.run(steps)
+        return await anyio.to_thread.run_sync(partial(self._case.client.run, steps))
 
     # --- before the call ---
 
@@ -182,7 +181,7 @@ class Gate:
 
     def find(self, proposal_id: str) -> Steps[Standing]:
         """Where a proposal stands."""
-        proposal: Proposal = yield SpaceOperations.get_proposal.build(self._case.space_id, proposal_id)
+        proposal: ProposalResponse = yield self._ask("get_proposal", proposal_id=proposal_id)
         return (yield from self._stand(proposal))
 
     def withdraw(self, proposal_id: str, reason: str) -> Steps[Answer]:
@@ -193,7 +192,7 @@ class Gate:
         standing = yield from self.find(proposal_id)
         if standing.waits:
             try:
-                yield SpaceOperations.withdraw_proposal.build(self._case.space_id, proposal_id, reason=reason)
+                yield self._ask("withdraw_proposal", proposal_id=proposal_id, reason=reason)
             except BeliefServerError:
                 # It moved on in between.
                 standing = yield from self.find(proposal_id)
@@ -219,6 +218,10 @@ class Gate:
 
     # --- steps ---
 
+    def _ask(self, operation_id: str, **arguments: Any) -> Call[Any]:
+        """The call of an operation on the space of the case."""
+        return build_call(find_operation(operation_id), {"space_id": self._case.space_id, **arguments})
+
     def _take(self, proposal_id: str) -> bool:
         try:
             self._own.remove(proposal_id)
@@ -241,7 +244,7 @@ class Gate:
 
     def _look_at(self, request: ToolRequest, proposal_id: str) -> Steps[Standing]:
         try:
-            proposal: Proposal = yield SpaceOperations.get_proposal.build(self._case.space_id, proposal_id)
+            proposal: ProposalResponse = yield self._ask("get_proposal", proposal_id=proposal_id)
         except RecordNotFound:
             key = (yield from self._find_alike(request)) or proposal_id
             self._own.add(proposal_id)
@@ -250,33 +253,33 @@ class Gate:
             except Conflict:
                 # Another process made the same proposal in between: it is that one's to run.
                 self._own.discard(proposal_id)
-                proposal = yield SpaceOperations.get_proposal.build(self._case.space_id, proposal_id)
+                proposal = yield self._ask("get_proposal", proposal_id=proposal_id)
         seconds = self._wait
         while seconds > 0 and proposal.status in WAITING:
             asked = min(seconds, _POLL_SECONDS)
             seconds -= asked
-            proposal = yield SpaceOperations.get_proposal.build(self._case.space_id, proposal_id, wait=asked)
+            proposal = yield self._ask("get_proposal", proposal_id=proposal_id, wait=asked)
         if proposal.status != "running":
             self._own.discard(proposal_id)
         return (yield from self._stand(proposal))
 
-    def _stand(self, proposal: Proposal) -> Steps[Standing]:
+    def _stand(self, proposal: ProposalResponse) -> Steps[Standing]:
         execution_ids = [*proposal.execution_ids, *proposal.answered_by.values()]
         if not execution_ids:
             return Standing(proposal)
-        execution = yield SpaceOperations.get_execution.build(self._case.space_id, execution_ids[0])
+        execution = yield self._ask("get_execution", execution_id=execution_ids[0])
         return Standing(proposal, execution)
 
     def _find_alike(self, request: ToolRequest) -> Steps[str | None]:
         """The idempotency key of the same call that runs, or ran and was not reported: the space answers by it."""
-        filters = {"status": "running", "agent": self._case.agent_id, "tool": request.tool_id}
-        if self._case.case_id is not None:
-            filters["case_id"] = self._case.case_id
-        page = yield SpaceOperations.list_proposals.build(
-            self._case.space_id,
+        page = yield self._ask(
+            "list_proposals",
             limit=_MAX_LISTED,
-            **filters,  # type: ignore[arg-type]
-        ).call
+            status="running",
+            agent=self._case.agent_id,
+            tool=request.tool_id,
+            case_id=self._case.case_id,
+        )
         alike = self._name_alike(request)
         for proposal in page.proposals:
             if proposal.proposal_id.startswith(alike):
@@ -285,8 +288,8 @@ class Gate:
                     return standing.execution.idempotency_key
         return None
 
-    def _propose(self, request: ToolRequest, proposal_id: str, key: str) -> Steps[Proposal]:
-        space = yield SpaceOperations.get_space.build(self._case.space_id)
+    def _propose(self, request: ToolRequest, proposal_id: str, key: str) -> Steps[ProposalResponse]:
+        space = yield self._ask("get_space")
         call = {
             "type": "tool_call",
             "tool_id": request.tool_id,
@@ -294,8 +297,8 @@ class Gate:
             "capability_token_id": self._token,
             "idempotency_key": key,
         }
-        proposal: Proposal = yield SpaceOperations.propose.build(
-            self._case.space_id,
+        proposal: ProposalResponse = yield self._ask(
+            "propose",
             proposal_id=proposal_id,
             state_snapshot_id=space.state_snapshot_id,
             provenance={
@@ -309,10 +312,10 @@ class Gate:
         )
         return proposal
 
-    def _claim(self, execution: Execution) -> Steps[bool]:
+    def _claim(self, execution: ExecutionResponse) -> Steps[bool]:
         """Whether this process is the one that begins a call which was let through after it had waited."""
-        step = yield GovernanceOperations.put_memory.build(
-            self._case.space_id,
+        step = yield self._ask(
+            "put_memory",
             entry_id=f"begun-{execution.execution_id}",
             kind="derived",
             claim={"begun": execution.execution_id, "proposal_id": execution.proposal_id},
@@ -321,16 +324,14 @@ class Gate:
         return bool(step.granted)
 
     def _report(self, run: Run, status: str, *, result: Any = None, error: str | None = None) -> Steps[Answer | None]:
-        space_id = self._case.space_id
+        outcome = {"execution_id": run.execution_id, "status": status, "error": error}
         try:
             try:
-                yield SpaceOperations.report_outcome.build(
-                    space_id, run.execution_id, status, result=result, error=error
-                )
+                yield self._ask("report_outcome", **outcome, result=result)
             except InvalidRequest:
                 # Numbers beyond those of the ledger, for example: the text is kept as text.
                 text = {"text": msgspec.json.encode(result).decode()}
-                yield SpaceOperations.report_outcome.build(space_id, run.execution_id, status, result=text, error=error)
+                yield self._ask("report_outcome", **outcome, result=text)
         except BeliefServerError as exc:
             return tell_unrecorded(run.execution_id, exc)
         return None

@@ -15,6 +15,7 @@ from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED
 from cmbs.api.examples import ERRORS, EVENT_IDS, SESSION_ID, Examples, load_examples
 from cmbs.api.operation import FIELDS, Operation, Parameter, TextFile
 from cmbs.api.operations import EVENT_OPERATIONS, OPERATIONS
+from cmbs.api.parameters import PATH_PARAMETERS
 from cmbs.api.space_requests import SPACE_ID_PATTERN
 from cmbs.belief.kernel.requests import Limits
 from cmbs.documents.json_schemas import describe_types
@@ -47,23 +48,6 @@ _AUTHENTICATION_ERRORS = (
     ErrorCode.STORE_UNAVAILABLE,
     ErrorCode.LEDGER_CORRUPT,
 )
-_PATH_PARAMETERS = {
-    "kit_id": "The kit.",
-    "webhook_id": "The webhook.",
-    "delivery_id": "The delivery.",
-    "session_id": "The session.",
-    "obligation_id": "The obligation, percent-encoded.",
-    "space_id": "The space.",
-    "proposal_id": "The proposal.",
-    "approval_id": "The request for approval.",
-    "execution_id": "The execution.",
-    "tool_id": "The tool, percent-encoded.",
-    "token_id": "The capability token.",
-    "case_id": "The case.",
-    "entry_id": "The memory entry.",
-    "change_id": "The change of policy.",
-    "stream_id": "The stream, percent-encoded.",
-}
 _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "at": {"examples": {"seq": {"value": "2"}, "event": {"value": EVENT_IDS[2]}}},
     "cursor": {"examples": {"survivors": {"value": "WyJkYi1sb2NrLWNvbnRlbnRpb24iXQ"}}},
@@ -279,7 +263,7 @@ def _tag_of(path: str) -> str:
 
 
 def _describe_parameters(operation: Operation, examples: Examples) -> Iterator[dict[str, Any]]:
-    for name, description in _PATH_PARAMETERS.items():
+    for name, description in PATH_PARAMETERS.items():
         if f"{{{name}}}" in operation.path:
             schema = _SPACE_ID if name == "space_id" else {"type": "string", "maxLength": Limits().id_length}
             described = {"name": name, "in": "path", "required": True, "description": description, "schema": schema}

@@ -11,9 +11,12 @@ from typing import Any
 
 import msgspec
 
+from cmbs.api.spaces import StepResponse
+from cmbs.client import AsyncClient
+from cmbs.errors import CmbsError, Forbidden, RecordNotFound
 from cmbs.ledger import canonical
 from cmbs.ledger.tagged_hash import describe_large_result
-from cmbs.mcp.api import Api, ApiError, path
+from cmbs.mcp.asking import describe_failure, require_agent
 from cmbs.mcp.gateway.answers import describe_refusals
 from cmbs.spi import Clock, IdSource
 
@@ -42,7 +45,7 @@ class DecisionPoint:
     the token for them. What the peer does not report is in doubt after its time: here it is only known to be allowed.
     """
 
-    def __init__(self, operator: Api, space_id: str, clock: Clock, ids: IdSource, wait_seconds: int = 0) -> None:
+    def __init__(self, operator: AsyncClient, space_id: str, clock: Clock, ids: IdSource, wait_seconds: int = 0) -> None:
         """`wait_seconds` is how long a call that waits, for an approval or for belief, is waited for."""
         self._operator = operator
         self._space_id = space_id
@@ -54,7 +57,7 @@ class DecisionPoint:
 
     async def decide(
         self,
-        agent: Api,
+        agent: AsyncClient,
         tool_id: str,
         args: Mapping[str, Any],
         call_id: str = "",
@@ -69,47 +72,46 @@ class DecisionPoint:
         """
         try:
             return await self._propose(agent, tool_id, args, call_id, case_id, self._wait_seconds if waits else 0)
-        except ApiError as exc:
-            return Verdict(allowed=False, reason=f"{exc.code}: {exc.sentence}")
+        except CmbsError as exc:
+            return Verdict(allowed=False, reason=describe_failure(exc))
 
-    async def report(self, agent: Api, call_id: str, result: Any, error: str | None = None) -> None:
-        """Record the outcome of a call that was let through; ApiError where there is none of that id."""
-        outcome = {"status": "succeeded" if error is None else "failed", "error": error}
+    async def report(self, agent: AsyncClient, call_id: str, result: Any, error: str | None = None) -> None:
+        """Record the outcome of a call that was let through; RecordNotFound where there is none of that id."""
+        status = "succeeded" if error is None else "failed"
+        told, space_id = agent.with_options(minimal=True), self._space_id
         for number in range(_MAX_PROPOSALS):
-            record = await agent.get(self._path("proposals", _proposal_id(call_id, number)))
+            record = await agent.request(
+                "get_proposal", space_id=space_id, proposal_id=_proposal_id(call_id, number)
+            )
             for execution_id in record["execution_ids"]:
-                body = {**outcome, "result": _shorten_result(result)}
-                await agent.post(self._path("executions", execution_id, "outcome"), body, minimal=True)
+                await told.report_outcome(space_id, execution_id, status, result=_shorten_result(result), error=error)
             if record["decision"]["reason_code"] not in _STALE:
                 return
 
     async def _propose(
-        self, agent: Api, tool_id: str, args: Mapping[str, Any], call_id: str, case_id: str | None, wait_seconds: int
+        self, agent: AsyncClient, tool_id: str, args: Mapping[str, Any], call_id: str, case_id: str | None, wait_seconds: int
     ) -> Verdict:
-        me = await agent.get("/v1/whoami")
-        if me["kind"] != "agent":
-            told = f"calls are made by agents, and this is an actor of kind `{me['kind']}`"
-            raise ApiError(403, "FORBIDDEN", told, {"next": "use the key of an agent"})
-        token_id = await self._ensure(tool_id, str(me["id"]))
+        agent_id = await require_agent(agent)
+        token_id = await self._ensure(tool_id, agent_id)
         name = call_id or self._ids.new_id()
+        space_id, proposing = self._space_id, agent.with_options(minimal=True)
         record: dict[str, Any] = {}
         for number in range(_MAX_PROPOSALS):
-            body = await self._describe(str(me["id"]), tool_id, args, token_id, _proposal_id(name, number))
-            if case_id is not None:
-                body["case_id"] = case_id
-            record = await agent.post(self._path("proposals"), body, minimal=True)
+            proposal = await self._describe(agent_id, tool_id, args, token_id, _proposal_id(name, number))
+            record = await proposing.request("propose", space_id=space_id, case_id=case_id, **proposal)
             if record["decision"]["reason_code"] not in _STALE:
                 break
         proposal_id = str(record["proposal_id"])
         if record["status"] in _WAITING and wait_seconds:
-            record = await agent.get(self._path("proposals", proposal_id), wait=wait_seconds)
+            record = await agent.request(
+                "get_proposal", space_id=space_id, proposal_id=proposal_id, wait=wait_seconds
+            )
         if record["status"] == "running":
             return Verdict(allowed=True, reason="allowed", proposal_id=proposal_id)
         reason = describe_refusals(record)
         if record["status"] in _WAITING:
             # The peer does not come back for the answer: nothing is to run later that nothing waits for.
-            place = self._path("proposals", proposal_id, "withdraw")
-            await agent.post(place, {"reason": "the caller does not wait"})
+            await agent.withdraw_proposal(space_id, proposal_id, reason="the caller does not wait")
             reason += (
                 "; it was withdrawn, since the call is not waited for any longer: make it again when it is allowed"
             )
@@ -119,7 +121,7 @@ class DecisionPoint:
         self, agent_id: str, tool_id: str, args: Mapping[str, Any], token_id: str, proposal_id: str
     ) -> dict[str, Any]:
         """The proposal of a call, on the newest state."""
-        space = await self._operator.get(self._path(), fields="state_snapshot_id")
+        space = await self._operator.request("get_space", fields=["state_snapshot_id"], space_id=self._space_id)
         call = {
             "type": "tool_call",
             "tool_id": tool_id,
@@ -139,25 +141,19 @@ class DecisionPoint:
         known = self._tokens.get((agent_id, tool_id))
         if known is not None:
             return known
+        operator, space_id = self._operator, self._space_id
         try:
-            await self._operator.get(self._path("tools", tool_id), fields="tool_id")
-        except ApiError as exc:
-            if exc.code != "RECORD_NOT_FOUND":
-                raise
-            tool = {"tool_id": tool_id, "kind": "caller", "args_schema": _ANY_ARGS}
-            _require(await self._operator.post(self._path("tools"), tool))
+            await operator.request("get_tool", fields=["tool_id"], space_id=space_id, tool_id=tool_id)
+        except RecordNotFound:
+            _require(await operator.register_tool(space_id, tool_id, "caller", _ANY_ARGS))
         token_id = f"call-{sha256(canonical.encode([agent_id, tool_id])).hexdigest()[:24]}"
-        token = {"token_id": token_id, "agent_id": agent_id, "tool_ids": [tool_id]}
-        step = await self._operator.post(self._path("capabilities"), token)
-        if step["reason_code"] != "ALREADY_ISSUED":
+        step = await operator.issue_capability(space_id, token_id, agent_id, [tool_id])
+        if step.reason_code != "ALREADY_ISSUED":
             _require(step)
         self._tokens[agent_id, tool_id] = token_id
         while len(self._tokens) > _MAX_TOKENS:
             del self._tokens[next(iter(self._tokens))]
         return token_id
-
-    def _path(self, *segments: str) -> str:
-        return path("spaces", self._space_id, *segments)
 
 
 def _proposal_id(call_id: str, number: int) -> str:
@@ -170,6 +166,6 @@ def _shorten_result(result: Any) -> Any:
     return result if len(data) <= _MAX_RESULT_BYTES else describe_large_result(data)
 
 
-def _require(step: Mapping[str, Any]) -> None:
-    if not step["granted"]:
-        raise ApiError(403, str(step["reason_code"]), "the space does not take the tool of the call", {})
+def _require(step: StepResponse) -> None:
+    if not step.granted:
+        raise Forbidden(f"the space does not take the tool of the call: {step.reason_code}")

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cmbs.mcp.api import Api, ApiError
+from cmbs.client import AsyncClient
+from cmbs.errors import CmbsError
 from cmbs.mcp.decisions import DecisionPoint, Verdict
 from cmbs.mcp.server.belief_tools import NextProbesArgs, ReadBeliefArgs, next_probes, read_belief
 
@@ -29,7 +30,7 @@ class HookFailed(Exception):
 class ClaudeHook:
     """The hook of Claude Code. `session_id` is the investigation whose belief is handed back after a compaction."""
 
-    def __init__(self, point: DecisionPoint, agent: Api, case_id: str | None, session_id: str | None) -> None:
+    def __init__(self, point: DecisionPoint, agent: AsyncClient, case_id: str | None, session_id: str | None) -> None:
         self._point = point
         self._agent = agent
         self._case_id = case_id
@@ -61,7 +62,7 @@ class ClaudeHook:
 class CursorHook:
     """The hook of Cursor."""
 
-    def __init__(self, point: DecisionPoint, agent: Api, case_id: str | None) -> None:
+    def __init__(self, point: DecisionPoint, agent: AsyncClient, case_id: str | None) -> None:
         self._point = point
         self._agent = agent
         self._case_id = case_id
@@ -93,7 +94,7 @@ def deny_cursor(why: str, event: Any = None) -> Json:  # noqa: ARG001 - every ev
     return {"permission": "deny", "user_message": why, "agent_message": why}
 
 
-async def describe_belief(agent: Api, session_id: str) -> str:
+async def describe_belief(agent: AsyncClient, session_id: str) -> str:
     """What an agent is to know after its context was cut: what is left, and what it has seen."""
     belief = await read_belief(agent, ReadBeliefArgs(session_id, 20))
     lines = [
@@ -102,7 +103,7 @@ async def describe_belief(agent: Api, session_id: str) -> str:
     ]
     try:
         probes = await next_probes(agent, NextProbesArgs(session_id, 5))
-    except ApiError:
+    except CmbsError:
         # A session without a kit has no probes.
         return "\n".join(lines)
     if probes["asked"]:

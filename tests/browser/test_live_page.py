@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-04")]
 # The first stream of a session is one that the test speaks on; later ones are the server's.
 SPEAK = """
 const real = window.fetch;
-window.fetch = (url, init) => {
-  if (window.speak || !/sessions\\/[^/]+\\/events/.test(url)) return real(url, init);
+window.fetch = (request, init) => {
+  if (window.speak || !/sessions\\/[^/]+\\/events/.test(request.url)) return real(request, init);
   const stream = new ReadableStream({
     start(controller) {
       window.speak = (text) => controller.enqueue(new TextEncoder().encode(text));
-      init.signal.addEventListener("abort", () => controller.error(init.signal.reason));
+      request.signal.addEventListener("abort", () => controller.error(request.signal.reason));
     },
   });
   return Promise.resolve(new Response(stream, { headers: { "content-type": "text/event-stream" } }));

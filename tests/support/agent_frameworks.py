@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cmbs.api.spaces import ApprovalItem, ExecutionResponse, ProposalResponse
 from cmbs.client import Case, Client, connect
-from cmbs.client.results.spaces import Execution, Proposal
 from cmbs.frameworks.gate import Gate
 
 SPACE = "shop"
@@ -47,7 +47,7 @@ class World:
     def open_case(self) -> Case:
         """A new case that the operator's harness opened for the agent, joined by the agent."""
         case_id = f"INC-{next(self._numbers)}"
-        session_id = self.operator.declare_session(ONTOLOGY, ["cpu", "dns"]).session_id
+        session_id = self.operator.declare_session(ontology=ONTOLOGY, hypotheses=["cpu", "dns"]).session_id
         self.operator.open_case(SPACE, case_id=case_id, session_id=session_id, agents=["planner"])
         return self.join(case_id)
 
@@ -67,19 +67,24 @@ class World:
             raise ZeroDivisionError("it broke")
         return f"{name} of {args.get('service', 'all')}: done"
 
-    def proposals(self, case: Case) -> list[Proposal]:
-        return list(self.operator.list_proposals.each(SPACE, case_id=str(case.case_id)))
+    def proposals(self, case: Case) -> list[ProposalResponse]:
+        return list(self.operator.each(self.operator.list_proposals, SPACE, case_id=str(case.case_id)))
 
-    def executions(self, case: Case) -> list[Execution]:
-        return list(self.operator.list_executions.each(SPACE, case_id=str(case.case_id)))
+    def executions(self, case: Case) -> list[ExecutionResponse]:
+        return list(self.operator.each(self.operator.list_executions, SPACE, case_id=str(case.case_id)))
+
+    def approvals(self, case: Case) -> list[ApprovalItem]:
+        """Those that are asked for in a case."""
+        asked = self.operator.each(self.operator.list_approvals, SPACE, case_id=str(case.case_id), status="pending")
+        return list(asked)
 
     def approve(self, case: Case) -> None:
         """As the operator, approve whatever is asked for in a case."""
-        for approval in self.operator.list_approvals.each(SPACE, case_id=str(case.case_id), status="pending"):
+        for approval in self.approvals(case):
             assert self.operator.approve(SPACE, approval.approval_id).step.granted
 
     def reject(self, case: Case, reason: str) -> None:
-        for approval in self.operator.list_approvals.each(SPACE, case_id=str(case.case_id), status="pending"):
+        for approval in self.approvals(case):
             assert self.operator.reject(SPACE, approval.approval_id, reason=reason).step.granted
 
 

@@ -21,14 +21,14 @@ CallOperation = Callable[..., Any]
 
 def call_blocking(client: Client) -> CallOperation:
     def call(name: str, options: dict[str, Any], **arguments: Any) -> Any:
-        return getattr(client, name).options(**options)(**arguments)
+        return getattr(client.with_options(**options), name)(**arguments)
 
     return call
 
 
 def call_awaiting(client: AsyncClient, runner: asyncio.Runner) -> CallOperation:
     async def send(name: str, options: dict[str, Any], arguments: dict[str, Any]) -> Any:
-        return await getattr(client, name).options(**options)(**arguments)
+        return await getattr(client.with_options(**options), name)(**arguments)
 
     def call(name: str, options: dict[str, Any], **arguments: Any) -> Any:
         return runner.run(send(name, options, arguments))
@@ -37,9 +37,9 @@ def call_awaiting(client: AsyncClient, runner: asyncio.Runner) -> CallOperation:
 
 
 def call_command(server: str, name: str, options: dict[str, Any], **arguments: Any) -> Any:
-    """The answer that `cmbs call` prints, an error included."""
+    """The answer that `cmbs api` prints, an error included."""
     said = [part for option, value in options.items() for part in (f"--{option.replace('_', '-')}", value)]
-    ran = invoke("call", name, "--server", server, "--input", "-", *said, given=json.dumps(arguments))
+    ran = invoke("api", name, "--server", server, "--input", "-", *said, given=json.dumps(arguments))
     answer: dict[str, Any] = json.loads(ran.stdout)
     assert ran.exit_code == int(answer.keys() == {"error"}), ran
     return answer

@@ -1,4 +1,4 @@
-"""The command `cmbs call` as a carrier of requests: each is taken for the operation that it is."""
+"""The command `cmbs api` as a carrier of requests: each is taken for the operation that it is."""
 
 from __future__ import annotations
 

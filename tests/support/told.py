@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+import httpx2
+
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import build_substrate
 from cmbs.client import Client, connect
@@ -17,6 +19,7 @@ from cmbs.webhooks.kernel.model import SUBSCRIBABLE
 from cmbs.webhooks.keys import WebhookKey
 from cmbs.webhooks.registry import WebhookRegistry
 from cmbs.webhooks.sending import Sender
+from tests.support.in_process import client_of
 from tests.support.transports import ONTOLOGY
 from tests.support.webhook_receiver import Received, Receiver
 
@@ -66,6 +69,11 @@ class Told:
         """What was sent."""
         content: dict[str, Any] = received.verify(self.secrets[received.path.rpartition("/")[2]])
         return content
+
+    def get(self, path: str) -> httpx2.Response:
+        """What the operator gets at a path that was told."""
+        with client_of(self.process.app) as http:
+            return http.get(path, headers={"x-cmbs-actor": "operator:ops"})
 
     def declare(self, **more: Any) -> str:
         """A session over two hypotheses."""

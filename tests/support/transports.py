@@ -190,7 +190,10 @@ def to_json(result: Any) -> Any:
         return {name: to_json(value) for name, value in pairs.items() if name not in absent}
     if isinstance(result, dict):
         return {name: to_json(value) for name, value in result.items()}
-    return [to_json(each) for each in result] if isinstance(result, list | tuple) else result
+    if isinstance(result, list | tuple):
+        return [to_json(each) for each in result]
+    # A word of a list of words is a text.
+    return msgspec.to_builtins(result)
 
 
 class Recorder:

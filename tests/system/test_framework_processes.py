@@ -42,7 +42,7 @@ def test_a_run_goes_on_after_agent_and_server_were_ended_and_no_call_runs_twice(
         server.kill()
     with serving(tmp_path, "--store", "sqlite:///cmbs.db") as server:
         with connect(server.url, actor="operator:ops") as operator:
-            (asked,) = operator.list_approvals.each(SPACE, status="pending")
+            (asked,) = operator.each(operator.list_approvals, SPACE, status="pending")
             assert operator.approve(SPACE, asked.approval_id).step.granted
         # The first call runs. The process ends in the middle of the second.
         assert run_agent(module, server.url, case_id, tmp_path, "resume")[0] == 9
@@ -50,6 +50,6 @@ def test_a_run_goes_on_after_agent_and_server_were_ended_and_no_call_runs_twice(
         # The model makes the second call once more: it is unknown still.
         assert (code, [each.partition(":")[0] for each in told]) == (0, ["web is up", "Unknown", "Unknown", "finished"])
         with connect(server.url, actor="operator:ops") as operator:
-            outcomes = {each.status for each in operator.list_executions.each(SPACE)}
+            outcomes = {each.status for each in operator.each(operator.list_executions, SPACE)}
     assert (tmp_path / "ran.txt").read_text("utf-8").split() == ["web", "cache"]
     assert outcomes == {"succeeded", "running"}

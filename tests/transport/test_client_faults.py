@@ -145,6 +145,7 @@ def test_a_server_that_goes_back_behind_a_head_is_found_out(subtests: pytest.Sub
                     "ontology": ontology,
                     "n_survivors": 1,
                     "entropy_proxy": 0.0,
+                    "contradiction": False,
                     "terminated": False,
                 }
                 content = {**belief, "active_obligation_id": None, "audit_head_event_id": f"e{seq}"}

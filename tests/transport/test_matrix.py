@@ -82,11 +82,23 @@ def listen(send: Send) -> tuple[list[Any], Send]:
 
 
 def check_head(send: Send, path: str, whole: httpx2.Response, **options: Any) -> None:
+    # An answer that came without HTTP, to a client in the process of its server, is not compressed.
+    over_http = whole.num_bytes_downloaded > 0
+    if not over_http:
+        options["headers"] = {**options.get("headers", {}), "accept-encoding": "identity"}
     bare = send("HEAD", path, **options)
     assert (bare.status_code, bare.content) == (200, b"")
-    assert {**bare.headers, "date": ""} == {**whole.headers, "date": ""}
+    assert show_headers(bare, over_http=over_http) == show_headers(whole, over_http=over_http)
     # As it went over the wire: compressed, where it is worth it.
-    assert int(bare.headers["content-length"]) == whole.num_bytes_downloaded
+    assert int(bare.headers["content-length"]) == (whole.num_bytes_downloaded if over_http else len(whole.content))
+
+
+def show_headers(answer: httpx2.Response, *, over_http: bool) -> dict[str, str]:
+    shown = {**answer.headers, "date": ""}
+    if not over_http:
+        varies = answer.headers.get("vary", "").lower().split(", ")
+        shown["vary"] = ", ".join(each for each in varies if each != "accept-encoding")
+    return shown
 
 
 @pytest.fixture(scope="module")
@@ -128,5 +140,5 @@ def test_every_operation_on_a_graph_gives_the_same_answer_over_every_transport(c
 @pytest.mark.req("CLIENT-02")
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_every_operation_is_one_of_the_client(kind: type[Client | AsyncClient]) -> None:
-    """An operation that this names is to be described in `cmbs/client/`, with the type of its result."""
+    """Where this names one, `make generate` was not run."""
     assert [each.operation_id for each in OPERATIONS if not hasattr(kind, each.operation_id)] == []

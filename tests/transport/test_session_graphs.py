@@ -136,11 +136,11 @@ def test_the_python_client_searches_and_follows_pages(incident: Incident) -> Non
     reached = read_pages(incident, "/impact", "results", node="d")
     app: Any = incident.client.app
     with connect(app) as client:
-        found = list(client.explain_symptoms.each(incident.session_id, ["alert", "b"], limit=1))
+        found = list(client.each(client.explain_symptoms, incident.session_id, ["alert", "b"], limit=1))
         assert [each.hypothesis_id for each in found] == [each["hypothesis_id"] for each in explained]
-        affected = list(client.node_impact.each(incident.session_id, "d", limit=1))
+        affected = list(client.each(client.node_impact, incident.session_id, "d", limit=1))
         assert [each.hypothesis_id for each in affected] == [each["hypothesis_id"] for each in reached]
-        assert len(list(client.session_graph.each(incident.session_id, limit=2))) == len(NODES) + len(EDGES) + 1
+        assert len(list(client.each(client.session_graph, incident.session_id, limit=2))) == len(NODES) + len(EDGES) + 1
 
 
 @pytest.mark.req("TEE-SEARCH-03")

@@ -69,14 +69,15 @@ def open_space(told: Told) -> None:
 
 def check_handles(told: Told, data: dict[str, Any]) -> None:
     """The ledger has the entry that was named, and the paths lead to what there is."""
-    if "space_id" in data:
-        events = told.operator.space_audit(data["space_id"]).events
-    else:
-        events = told.operator.audit_trace(data["session_id"]).events
+    events = (
+        told.operator.space_audit(data["space_id"]).events
+        if "space_id" in data
+        else told.operator.audit_trace(data["session_id"]).events
+    )
     (entry,) = [each for each in events if each.seq == data["seq"]]
     assert (entry.event_id, entry.event_hash) == (data["event_id"], data["event_hash"])
     for path in (data["path"], data["proof_path"]):
-        assert told.operator._http.get(path).status_code == 200
+        assert told.get(path).status_code == 200
 
 
 # --- the five kinds ---
@@ -343,7 +344,7 @@ def test_everything_is_on_record_and_no_secret_is(told: Told, store: str, caplog
     for secret in (first, made.secret or ""):
         bare = secret.removeprefix("whsec_")
         assert bare.encode() not in database
-        assert bare not in shown + caplog.text + repr(made) + told.operator._http.get("/v1/webhooks").text
+        assert bare not in shown + caplog.text + repr(made) + told.get("/v1/webhooks").text
     with pytest.raises(RecordNotFound):
         told.operator.get_webhook("w")
     with pytest.raises(Conflict, match="was deleted"):
@@ -436,11 +437,11 @@ def test_an_address_that_is_not_sent_to_is_not_registered(subtests: pytest.Subte
 def test_pages_of_webhooks_and_deliveries(told: Told) -> None:
     for name in ("a", "b", "c"):
         told.register(name, ["gate.opened"])
-    assert [each.webhook_id for each in told.operator.list_webhooks.each(limit=2)] == ["a", "b", "c"]
+    assert [each.webhook_id for each in told.operator.each(told.operator.list_webhooks, limit=2)] == ["a", "b", "c"]
     told.operator.disable_webhook("a")
     for _ in range(3):
         told.operator.test_webhook("a")
-    listed = list(told.operator.list_deliveries.each("a", limit=2))
+    listed = list(told.operator.each(told.operator.list_deliveries, "a", limit=2))
     assert [each.status for each in listed] == ["pending"] * 3
     assert [each.ts for each in listed] == sorted((each.ts for each in listed), reverse=True)
     assert told.operator.list_deliveries("a", status="delivered").deliveries == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from cmbs.api.entries import AuditEvent
 from cmbs.api.errors import TransportCode
 from cmbs.api.examples import SESSION_ID
 from cmbs.api.operation import Operation, Parameter
-from cmbs.api.streams import StreamKind
+from cmbs.api.spaces import SpaceEvent
+from cmbs.api.streams import StreamEntry, StreamKind
 from cmbs.errors import ErrorCode
 from cmbs.identity.kernel.scopes import Scope
 
@@ -56,7 +58,7 @@ EVENT_OPERATIONS: tuple[Operation, ...] = (
         "follow_session",
         "Follow a session",
         "The events of a session as they are written, as server-sent events." + _WIRE,
-        str,
+        AuditEvent,
         query=(_FROM, _AFTER),
         errors=(*_ERRORS, ErrorCode.SESSION_NOT_FOUND),
         indivisible=True,
@@ -70,7 +72,7 @@ EVENT_OPERATIONS: tuple[Operation, ...] = (
         "Follow a space",
         "The events of a space as they are written, as server-sent events; for operators, since nothing is left out."
         + _WIRE,
-        str,
+        SpaceEvent,
         query=(_FROM, _AFTER),
         errors=(*_ERRORS, ErrorCode.SPACE_NOT_FOUND),
         scope=Scope.SPACES_READ,
@@ -87,7 +89,7 @@ EVENT_OPERATIONS: tuple[Operation, ...] = (
         ' event `entry` whose `data` is `{"stream_kind": …, "stream_id": …, "entry": {…}}`, and whose `id` is a cursor'
         " that is good at every process over the same store. No entry is left out, and those of one stream come in"
         " order. Where a stream does not verify, an event `corrupt` stands in the place of its entries.",
-        str,
+        StreamEntry,
         query=(_BEGINNING, _CURSOR, *_FILTERS),
         errors=_ERRORS,
         scope=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from cmbs.api.answers import Answer
+from cmbs.api.answers import OpenDocument
 from cmbs.api.operation import Operation, Parameter
 from cmbs.api.operations.reads import describe_read
 from cmbs.errors import ErrorCode
@@ -30,7 +30,7 @@ _LOG = (ErrorCode.STORE_UNAVAILABLE, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_E
 _OF_A_HYPOTHESIS = (ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.CONFLICT)
 
 
-class ProofDocument(Answer, frozen=True):
+class ProofDocument(OpenDocument, frozen=True):
     """A proof. Its other fields depend on its kind: the reference of proofs defines them."""
 
     format: Literal["cmbs/1/proof"]

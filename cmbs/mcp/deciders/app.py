@@ -18,12 +18,11 @@ from starlette.routing import Route
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.http.headers import header_lookup
 from cmbs.identity.gate import refuse_foreign
-from cmbs.mcp.api import AUTHORIZATION
+from cmbs.mcp.asking import AUTHORIZATION, identify_caller, open_api
 from cmbs.mcp.deciders import docker, toolhive
 from cmbs.mcp.deciders.calls import MAX_MESSAGE_BYTES, Decider, Identity, MalformedMessage, PeerCall, identify
 from cmbs.mcp.decisions import DecisionPoint, Verdict
-from cmbs.mcp.embedded import open_api
-from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.opening import DEFAULT_SPACE, OPERATOR_KEY, refuse_remote_callers
 from cmbs.system import RandomIds, SystemClock
 
@@ -64,11 +63,9 @@ HTTP_PEERS = (
 @asynccontextmanager
 async def open_decider(options: DecideOptions, environment: Mapping[str, str]) -> AsyncIterator[Decider]:
     """A decider over a store or a server; its space is made where it is not there, and then everything asks."""
-    key = environment.get(OPERATOR_KEY)
-    identity = claim_actor("operator", options.operator) if key is None else {AUTHORIZATION: f"Bearer {key}"}
-    async with open_api(options.server, options.store) as api:
+    async with open_api(options.store if options.server is None else options.server) as api:
         await refuse_remote_callers(api, options.host)
-        operator = api.acting_as(identity)
+        operator = api.acting_as(identify_caller(f"operator:{options.operator}", environment.get(OPERATOR_KEY)))
         await GatewayLedger(operator, options.space, SystemClock()).ensure_space([])
         point = DecisionPoint(operator, options.space, SystemClock(), RandomIds(), options.wait_seconds)
         yield Decider(api, point, options.wait_seconds + _DECIDING_SECONDS, options.case_id)

@@ -8,11 +8,11 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from cmbs.client import AsyncClient
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
-from cmbs.mcp.api import AUTHORIZATION, Api
+from cmbs.mcp.asking import AUTHORIZATION, identify_caller
 from cmbs.mcp.decisions import DecisionPoint, Verdict
-from cmbs.mcp.gateway.ledger import claim_actor
 from cmbs.mcp.gateway.server import CASE_META
 
 _log = logging.getLogger("cmbs.decide")
@@ -41,7 +41,7 @@ Read = Callable[[], Awaitable[tuple[Identity, PeerCall]]]
 class Decider:
     """Decides for every peer, within so many seconds. `case_id` is the case of calls that name none."""
 
-    def __init__(self, api: Api, point: DecisionPoint, seconds: float, case_id: str | None = None) -> None:
+    def __init__(self, api: AsyncClient, point: DecisionPoint, seconds: float, case_id: str | None = None) -> None:
         self._api = api
         self._point = point
         self._seconds = seconds
@@ -66,7 +66,7 @@ class Decider:
             return _deny("the decision failed; an operator finds out why in the log of `cmbs decide`")
 
     async def report(self, identity: Identity, call_id: str, result: Any, error: str | None) -> None:
-        """Record what came of a call that was let through; ApiError where none of that id was."""
+        """Record what came of a call that was let through; RecordNotFound where none of that id was."""
         async with asyncio.timeout(self._seconds):
             await self._point.report(self._api.acting_as(identity), call_id, result, error)
 
@@ -87,7 +87,7 @@ def identify(authorization: str | None, agent: str) -> Identity:
     Peers that can only be given a URL have the key in it, as the password: `http://gateway:cmbs_…@host/`.
     """
     if authorization is None:
-        return claim_actor("agent", agent)
+        return identify_caller(f"agent:{agent}")
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() != "basic":
         return {AUTHORIZATION: authorization}
@@ -95,7 +95,7 @@ def identify(authorization: str | None, agent: str) -> Identity:
         key = b64decode(rest, validate=True).decode("ascii").partition(":")[2]
     except ValueError as exc:
         raise MalformedMessage("`Authorization` is not a name and a key in base64") from exc
-    return {AUTHORIZATION: f"Bearer {key}"}
+    return identify_caller(agent, key)
 
 
 def read_object(data: bytes, what: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cmbs.mcp.api import ApiError
+from cmbs.errors import CmbsError
+from cmbs.mcp.asking import describe_failure
 from cmbs.mcp.gateway.definitions import Change, describe_change
 
 Wire = dict[str, Any]
@@ -103,9 +104,9 @@ def tell_suspended(name: str, change: Change) -> Wire:
     )
 
 
-def tell_api_error(exc: ApiError) -> Wire:
+def tell_failure(exc: CmbsError) -> Wire:
     """That the space did not take the proposal."""
-    return build_error(f"Not done: {exc.code}: {exc.sentence}. Nothing was changed.")
+    return build_error(f"Not done: {describe_failure(exc)}. Nothing was changed.")
 
 
 def repeat_value(result: Wire, execution_id: str) -> Wire:

@@ -15,9 +15,12 @@ import mcp_types
 import msgspec
 from mcp import MCPError
 
+from cmbs.client import AsyncClient
+from cmbs.client.exchange import may_pass
+from cmbs.errors import CmbsError, Conflict, InvalidRequest, LimitExceeded, RecordNotFound
 from cmbs.ledger import canonical
 from cmbs.ledger.tagged_hash import Domain, describe_large_result, hash_tagged
-from cmbs.mcp.api import Api, ApiError
+from cmbs.mcp.asking import describe_failure
 from cmbs.mcp.gateway import answers
 from cmbs.mcp.gateway.connections import (
     Connection,
@@ -34,8 +37,6 @@ from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, WAITING, CallRequest, Lis
 _log = logging.getLogger("cmbs.gateway")
 _REFUSED = "result_refused"
 _ENDED = ("succeeded", "failed", "timed_out", _REFUSED)
-# How the API refuses a value that the ledger cannot keep as JSON.
-_UNKEPT = ("INVALID_REQUEST", "LIMIT_EXCEEDED")
 _STALE = ("STALE_SNAPSHOT", "UNKNOWN_SNAPSHOT")
 _MAX_PROPOSALS = 10
 _MAX_ROUNDS = 10
@@ -146,8 +147,8 @@ class Calls:
             call.answer = await self._carry_out(key, call)
         except MCPError as exc:
             call.error = exc
-        except ApiError as exc:
-            call.answer = answers.tell_api_error(exc)
+        except CmbsError as exc:
+            call.answer = answers.tell_failure(exc)
         except Exception:  # noqa: BLE001 - whatever it is, those who wait for the call are told
             _log.exception("a call of `%s` failed", call.request.pin.tool_id)
             call.answer = answers.build_error("Unknown: the gateway failed. Read the state before you go on.")
@@ -194,9 +195,7 @@ class Calls:
                 record = await ledger.propose(
                     agent, request.agent_id, request.pin, proposal_id, request.args, token_id, request.case_id
                 )
-            except ApiError as exc:
-                if exc.code != "CONFLICT":
-                    raise
+            except Conflict:
                 record = await ledger.proposal(agent, proposal_id)
                 if record["status"] in (*WAITING, "running") or key in self._owed:
                     return record, False
@@ -208,7 +207,7 @@ class Calls:
             self._settle(key)
         return record, True
 
-    async def _skip_settled(self, key: str, agent: Api) -> None:
+    async def _skip_settled(self, key: str, agent: AsyncClient) -> None:
         """Find the first number without a proposal, in steps that double: this process did not make them."""
         low, step = self._numbers.get(key, 0), 1
         while await self._exists(key, low + step, agent):
@@ -220,13 +219,11 @@ class Calls:
         newest = await self._ledger.proposal(agent, _proposal_id(key, low))
         self._number(key, low if newest["status"] in (*WAITING, "running") else high)
 
-    async def _exists(self, key: str, number: int, agent: Api) -> bool:
+    async def _exists(self, key: str, number: int, agent: AsyncClient) -> bool:
         try:
             await self._ledger.proposal(agent, _proposal_id(key, number))
-        except ApiError as exc:
-            if exc.code == "RECORD_NOT_FOUND":
-                return False
-            raise
+        except RecordNotFound:
+            return False
         return True
 
     def _settle(self, key: str) -> None:
@@ -338,8 +335,8 @@ class Calls:
         call.round += 1
         try:
             await self._confirm(call, {"elicitation": answer})
-        except ApiError as exc:
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"{exc.code}: {exc.sentence}") from exc
+        except CmbsError as exc:
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=describe_failure(exc)) from exc
         return answer
 
     async def _confirm(self, call: OpenCall, responses: Wire) -> None:
@@ -354,7 +351,7 @@ class Calls:
             "responses_hash": hash_tagged(Domain.ANSWERS, canonical.encode(responses)).hex(),
         }
         if not await self._ledger.use_once(f"mcp-input-{proposal_id}-{call.round}", claim):
-            raise ApiError(409, "CONFLICT", "this question was answered before", {"next": "call the tool again"})
+            raise Conflict("this question was answered before", {"next": "call the tool again"})
 
     async def _report(self, call: OpenCall, outcome: Wire) -> bool:
         """Record an outcome, also where the server is away for a moment; whether it is recorded."""
@@ -362,12 +359,13 @@ class Calls:
         for pause in (*_REPORT_PAUSES, None):
             try:
                 await self._ledger.report(agent, execution_id, outcome)
-            except ApiError as exc:
-                if exc.code in _UNKEPT and "text" not in (outcome.get("result") or {}):
-                    # Numbers or depths beyond those of the ledger: the text is kept as text.
+            except CmbsError as exc:
+                # The ledger cannot keep it as JSON: numbers or depths beyond its own. The text is kept as text.
+                is_unkept = isinstance(exc, InvalidRequest | LimitExceeded)
+                if is_unkept and "text" not in (outcome.get("result") or {}):
                     text = msgspec.json.encode(outcome.get("result")).decode()
                     return await self._report(call, {**outcome, "result": {"text": text}})
-                if exc.status < 500:  # noqa: PLR2004 - the server's fault, and so perhaps a matter of time
+                if not may_pass(exc):
                     _log.warning("the outcome of `%s` is not taken: %s", execution_id, exc)
                     return False
                 if pause is not None:

@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 from mcp import MCPError
 
+from cmbs.client import AsyncClient
 from cmbs.ledger import canonical
-from cmbs.mcp.api import Api
 from cmbs.mcp.gateway.connections import Wire
 from cmbs.mcp.gateway.ledger import Pin
 
@@ -40,7 +40,7 @@ class Listener(Protocol):
 class CallRequest(msgspec.Struct, frozen=True):
     """One call: by whom, in which case, of which pinned tool, and what the upstream is sent for it."""
 
-    agent: Api
+    agent: AsyncClient
     agent_id: str
     case_id: str | None
     pin: Pin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -18,13 +17,13 @@ from starlette.routing import Mount
 
 from cmbs.addresses import is_remote
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.errors import InvalidRequest
-from cmbs.mcp.api import AUTHORIZATION, Api, ApiError
+from cmbs.client import AsyncClient
+from cmbs.errors import InvalidRequest, Unauthenticated
+from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.bodies import BoundedMessages
-from cmbs.mcp.embedded import open_api
 from cmbs.mcp.gateway.config import build_config
 from cmbs.mcp.gateway.connections import Connections
-from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway, GatewaySettings
 from cmbs.substrate.kernel.targets import check_url
 from cmbs.system import SystemClock
@@ -60,9 +59,9 @@ async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) 
     config = build_config(options.upstreams, options.config)
     console = find_console(options)
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(open_api(options.server, options.store))
-        key = environment.get(OPERATOR_KEY)
-        identity = claim_actor("operator", options.operator) if key is None else {AUTHORIZATION: f"Bearer {key}"}
+        server = options.store if options.server is None else options.server
+        api = await stack.enter_async_context(open_api(server))
+        identity = identify_caller(f"operator:{options.operator}", environment.get(OPERATOR_KEY))
         gateway = Gateway(
             api,
             GatewayLedger(api.acting_as(identity), options.space, SystemClock()),
@@ -129,24 +128,14 @@ def load_app() -> Starlette:
     return build_app(msgspec.json.decode(os.environ[OPTIONS], type=GatewayOptions), os.environ)
 
 
-def run_async(work: Any) -> Any:
-    """Run to the end, with errors of the API as errors of the command."""
-    try:
-        return asyncio.run(work)
-    except ApiError as exc:
-        raise InvalidRequest(f"{exc.code}: {exc.message}", exc.details) from exc
-
-
-async def refuse_remote_callers(api: Api, host: str) -> None:
+async def refuse_remote_callers(api: AsyncClient, host: str) -> None:
     """InvalidRequest where other machines could call, and the server knows no keys to tell them apart by."""
     if not is_remote(host):
         return
     try:
-        await api.acting_as({}).get("/v1/whoami")
-    except ApiError as exc:
-        if exc.code == "UNAUTHENTICATED":
-            return
-        raise
+        await api.acting_as({}).whoami()
+    except Unauthenticated:
+        return
     raise InvalidRequest(
         f"without keys only this machine may be served, and `{host}` is open to others",
         {"field": "host", "found": host, "next": "make a key first: `cmbs keys create`"},

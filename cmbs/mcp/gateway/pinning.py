@@ -14,9 +14,8 @@ from typing import Any
 import mcp_types
 from mcp import MCPError
 
-from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.errors import BeliefServerError, CmbsError, InvalidRequest
 from cmbs.ledger import canonical
-from cmbs.mcp.api import ApiError
 from cmbs.mcp.gateway.connections import Connection, Connections, UpstreamBroke, UpstreamFailed, Wire
 from cmbs.mcp.gateway.definitions import Change, ChangeKind, describe_change, expose_name, find_changes
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin, build_pin
@@ -126,7 +125,7 @@ class Pinning:
             try:
                 await self._load()
                 await self._take(upstream, *look)
-            except ApiError as exc:
+            except CmbsError as exc:
                 _log.warning("what %s says cannot be compared: %s", upstream, exc)
 
     async def accept(self, upstream: str, name: str, expected: str | None = None) -> Change | None:
@@ -191,11 +190,11 @@ class Pinning:
         for name in sorted(tools):
             try:
                 await self._ledger.pin_tool(upstream, tools[name], self._timeout_ms)
-            except (ApiError, BeliefServerError) as exc:
+            except CmbsError as exc:
                 _log.warning("`%s` of %s cannot be pinned, and is not offered: %s", name, upstream, exc)
         try:
             await self._ledger.pin_server(upstream, said)
-        except ApiError as exc:
+        except CmbsError as exc:
             _log.warning("instructions and prompts of %s cannot be pinned, and are not offered: %s", upstream, exc)
             await self._ledger.pin_server(upstream, {})
 

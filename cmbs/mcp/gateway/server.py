@@ -21,7 +21,9 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from cmbs.mcp.api import ACTOR, AUTHORIZATION, Api, ApiError
+from cmbs.client import AsyncClient
+from cmbs.errors import CmbsError
+from cmbs.mcp.asking import ACTOR, AUTHORIZATION, describe_failure, identify_caller, require_agent
 from cmbs.mcp.gateway import answers
 from cmbs.mcp.gateway.calls import Calls
 from cmbs.mcp.gateway.connections import Connections, UpstreamBroke, UpstreamFailed, Wire
@@ -71,7 +73,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 class Caller(NamedTuple):
     """Who makes a call, and how the API is asked on their behalf."""
 
-    api: Api
+    api: AsyncClient
     agent_id: str
 
 
@@ -79,7 +81,7 @@ class Gateway:
     """Everything behind one endpoint. `start` before the first request, `aclose` after the last."""
 
     def __init__(
-        self, api: Api, ledger: GatewayLedger, connections: Connections, settings: GatewaySettings | None = None
+        self, api: AsyncClient, ledger: GatewayLedger, connections: Connections, settings: GatewaySettings | None = None
     ) -> None:
         self._api = api
         self._ledger = ledger
@@ -119,7 +121,6 @@ class Gateway:
             task.cancel()
         await self._calls.aclose()
         await self._connections.aclose()
-        await self._api.aclose()
 
     def build_server(self) -> Server[Any]:
         """The server for clients; after `start`, since it says what is pinned."""
@@ -209,12 +210,7 @@ class Gateway:
         known = (identity.get(AUTHORIZATION, ""), identity.get(ACTOR, ""))
         agent_id = self._callers.get(known)
         if agent_id is None:
-            me = await api.get("/v1/whoami")
-            if me["kind"] != "agent":
-                raise ApiError(
-                    403, "FORBIDDEN", f"calls are made by agents, and this is an actor of kind `{me['kind']}`", {}
-                )
-            agent_id = self._callers[known] = str(me["id"])
+            agent_id = self._callers[known] = await require_agent(api)
             while len(self._callers) > _MAX_CALLERS:
                 del self._callers[next(iter(self._callers))]
         return Caller(api, agent_id)
@@ -227,8 +223,8 @@ class Gateway:
         """The caller of a list; MCPError where it may not ask."""
         try:
             return await self._caller(ctx)
-        except ApiError as exc:
-            raise MCPError(code=mcp_types.INVALID_REQUEST, message=f"{exc.code}: {exc.sentence}") from exc
+        except CmbsError as exc:
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=describe_failure(exc)) from exc
 
     # --- lists ---
 
@@ -321,8 +317,8 @@ class Gateway:
                 noticed = {"noticed": "call of a tool that changed", "agent": caller.agent_id, "tool_id": pin.tool_id}
                 await self._ledger.note("suspended", {**noticed, "kind": suspension.kind.value})
                 return answers.tell_suspended(pin.name, suspension)
-        except ApiError as exc:
-            return answers.tell_api_error(exc)
+        except CmbsError as exc:
+            return answers.tell_failure(exc)
         case_id = _case_of(ctx, self._settings)
         request = CallRequest(caller.api, caller.agent_id, case_id, pin, method, sent, args)
         listener = ClientOfCall(ctx)
@@ -331,8 +327,8 @@ class Gateway:
                 responses = dict(params.get("inputResponses") or {})
                 return await self._calls.resume(request, listener, str(params["requestState"]), responses)
             return await self._calls.call(request, listener)
-        except ApiError as exc:
-            return answers.tell_api_error(exc)
+        except CmbsError as exc:
+            return answers.tell_failure(exc)
         except anyio.get_cancelled_exc_class():
             # A stream that was closed may be one that broke: what writes goes on, and a retry gets the value.
             if not (is_modern(ctx) and ctx.request is not None and pin.writes):
@@ -383,9 +379,8 @@ def _identity_of(ctx: Context, settings: GatewaySettings) -> dict[str, str]:
     identity = {name: headers[name] for name in (AUTHORIZATION, ACTOR) if name in headers}
     if identity:
         return identity
-    if settings.key is not None and ctx.request is None:
-        return {AUTHORIZATION: f"Bearer {settings.key}"}
-    return {ACTOR: f"agent:{settings.agent}"}
+    # The key is that of a client on standard streams: over HTTP each sends its own.
+    return identify_caller(f"agent:{settings.agent}", settings.key if ctx.request is None else None)
 
 
 def _case_of(ctx: Context, settings: GatewaySettings) -> str | None:

@@ -11,23 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs import errors
+from cmbs.api.call import Call, build_call, find_operation
 from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE
+from cmbs.api.sessions import Health
 from cmbs.client import HeadWentBack, Patience, RequestFailed, Unreachable, UnreadableAnswer
-from cmbs.client.belief import BeliefOperations
-from cmbs.client.calls import Call
 from cmbs.client.errors import Head, rebuild_error
 from cmbs.client.exchange import Answer, Attempt, Environment, Heads, Outcome, Pause, exchange
-from cmbs.client.observations import ObservationOperations
-from cmbs.client.results.belief import Health
-from cmbs.client.service import ServiceOperations
 from cmbs.errors import BeliefServerError, ErrorCode, InvalidRequest
 from tests.support.subtests import for_each
 from tests.unit.test_errors import EXAMPLES
 
 JSON = {"content-type": "application/json"}
 OK = Answer(200, JSON, b'{"status":"ok"}')
-HEALTH = ServiceOperations.healthz.build()
-CONCLUDE = BeliefOperations.declare_conclusion.build("s", "a")
+
+
+def call_of(operation_id: str, **arguments: Any) -> Call[Any]:
+    return build_call(find_operation(operation_id), arguments)
+
+
+HEALTH = call_of("healthz")
+CONCLUDE = call_of("declare_conclusion", session_id="s", conclusion_id="a")
 
 
 class World:
@@ -74,6 +77,7 @@ def belief_at(seq: int, event_id: str = "") -> Answer:
         ),
         "n_survivors": 1,
         "entropy_proxy": 0.0,
+        "contradiction": False,
         "terminated": False,
         "active_obligation_id": None,
         "audit_head_event_id": event_id or f"e{seq}",
@@ -115,7 +119,7 @@ def test_every_attempt_of_a_write_has_one_key_and_every_write_another() -> None:
 def test_a_write_with_a_key_of_its_own_is_sent_again_as_it_is() -> None:
     world = World(Unreachable("broken"), fail(409, "CONFLICT"))
     with pytest.raises(errors.Conflict):
-        world.run(BeliefOperations.eliminate.build("s", "probe", ["a"]))
+        world.run(call_of("eliminate", session_id="s", source_id="probe", eliminated=["a"]))
     first, second = world.attempts
     assert first.call.content == second.call.content
     assert "idempotency-key" not in first.headers
@@ -167,7 +171,7 @@ def test_a_call_ends_by_its_deadline_whatever_happens(
 
 def test_a_call_that_waits_has_the_time_to() -> None:
     world = World(belief_at(1))
-    world.run(BeliefOperations.query_belief.build("s", wait=25))
+    world.run(call_of("query_belief", session_id="s", wait=25))
     assert world.attempts[0].timeout == Patience().timeout + 25
     assert world.attempts[0].until == 100.0 + Patience().deadline + 25
 
@@ -176,7 +180,7 @@ def test_a_call_that_waits_has_the_time_to() -> None:
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8))
 def test_a_head_is_never_lower_than_one_that_was_seen(seqs: list[int]) -> None:
     world = World(*map(belief_at, seqs))
-    query = BeliefOperations.query_belief.build("s")
+    query = call_of("query_belief", session_id="s")
     highest = -1
     for seq in seqs:
         if seq < highest:
@@ -193,7 +197,7 @@ def test_a_head_is_never_lower_than_one_that_was_seen(seqs: list[int]) -> None:
 @pytest.mark.req("CLIENT-05")
 def test_another_event_in_the_place_of_the_head_is_found_out() -> None:
     world = World(belief_at(3), belief_at(3, "another"))
-    query = BeliefOperations.query_belief.build("s")
+    query = call_of("query_belief", session_id="s")
     world.run(query)
     with pytest.raises(HeadWentBack):
         world.run(query)
@@ -202,7 +206,7 @@ def test_another_event_in_the_place_of_the_head_is_found_out() -> None:
 @pytest.mark.req("CLIENT-05")
 def test_an_answer_that_was_overtaken_by_another_is_no_lie() -> None:
     world = World(belief_at(3))
-    slow = exchange(BeliefOperations.query_belief.build("s"), Patience(), world.heads, world.environment, pin=False)
+    slow = exchange(call_of("query_belief", session_id="s"), Patience(), world.heads, world.environment, pin=False)
     next(slow)
     world.heads.note("s", Head(4, "e4"), None)
     with pytest.raises(StopIteration):
@@ -214,7 +218,7 @@ def test_an_answer_that_was_overtaken_by_another_is_no_lie() -> None:
 def test_a_repeat_tells_nothing_of_the_head() -> None:
     old = belief_at(1)
     world = World(belief_at(3), Answer(200, {**old.headers, "idempotent-replayed": "true"}, old.body))
-    query = BeliefOperations.query_belief.build("s")
+    query = call_of("query_belief", session_id="s")
     world.run(query)
     world.run(query)
     assert world.heads.find("s") == Head(3, "e3")
@@ -223,7 +227,7 @@ def test_a_repeat_tells_nothing_of_the_head() -> None:
 @pytest.mark.req("CLIENT-05")
 def test_a_pinned_write_names_the_head_that_was_seen() -> None:
     world = World(belief_at(3), fail(PRECONDITION_FAILED, "CONFLICT"))
-    world.run(BeliefOperations.query_belief.build("s"))
+    world.run(call_of("query_belief", session_id="s"))
     with pytest.raises(errors.HeadMismatch):
         world.run(CONCLUDE, pin=True)
     assert world.attempts[-1].headers["if-match"] == '"e3"'
@@ -280,7 +284,7 @@ def test_a_head_that_makes_no_sense_is_no_head() -> None:
     answer = belief_at(1)
     with pytest.raises(UnreadableAnswer):
         World(Answer(200, {**answer.headers, "cmbs-head": "x:y"}, answer.body)).run(
-            BeliefOperations.query_belief.build("s")
+            call_of("query_belief", session_id="s")
         )
 
 
@@ -297,19 +301,81 @@ def test_an_error_comes_back_as_what_it_was(error: BeliefServerError) -> None:
     assert str(rebuilt) == str(error)
 
 
-@for_each("value", [float("nan"), float("inf"), "\ud800", {1, 2}, object()])
+@pytest.mark.req("CLIENT-04")
+@for_each(
+    "error",
+    [
+        errors.StoreUnavailable("the store is away"),
+        RequestFailed(503, "BUSY", "as many requests are in progress"),
+        RequestFailed(429, "BUSY", "come again"),
+    ],
+    ids=repr,
+)
+def test_a_server_in_this_process_that_cannot_answer_now_is_asked_again(error: BeliefServerError) -> None:
+    world = World(error, error, OK)
+    assert world.run() == Health(status="ok")
+    assert (len(world.attempts), world.pauses) == (3, [0.1, 0.2])
+    with pytest.raises(type(error)) as raised:
+        World(error).run(HEALTH, Patience(attempts=2))
+    assert raised.value is error
+
+
+@pytest.mark.req("CLIENT-04")
+@for_each(
+    "error",
+    [errors.Conflict("taken"), errors.Forbidden("no"), RequestFailed(500, "INTERNAL_ERROR", "the server failed")],
+    ids=repr,
+)
+def test_no_other_error_of_a_server_in_this_process_is_met_again(error: BeliefServerError) -> None:
+    world = World(error)
+    with pytest.raises(type(error)) as raised:
+        world.run(CONCLUDE)
+    assert raised.value is error
+    assert len(world.attempts) == 1
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+@for_each("value", [float("nan"), float("inf"), "\ud800", {1, float("nan")}, object()])
 def test_what_json_has_no_words_for_is_refused_before_it_is_sent(value: Any) -> None:
     with pytest.raises(InvalidRequest):
-        ObservationOperations.observe.build("s", "p", value)
+        call_of("observe", session_id="s", probe_id="p", response=value)
+
+
+@for_each("ids", [["b", "a"], ("b", "a"), {"b": 1, "a": 2}.keys(), (each for each in "ba")])
+def test_whatever_holds_ids_is_sent_as_a_list_of_them(ids: Any) -> None:
+    call = call_of("eliminate", session_id="s", source_id="probe", eliminated=ids)
+    assert json.loads(call.content or b"")["eliminated"] == ["b", "a"]
 
 
 def test_a_text_is_not_taken_for_a_list_of_its_letters() -> None:
-    with pytest.raises(InvalidRequest, match="`eliminated` must be a list of ids"):
-        BeliefOperations.eliminate.build("s", "probe", "abc")
+    call = call_of("eliminate", session_id="s", source_id="probe", eliminated="abc")
+    # Which a server refuses.
+    assert json.loads(call.content or b"")["eliminated"] == "abc"
+    assert call_of("explain_symptoms", session_id="s", symptom="abc").pairs == [("symptom", "abc")]
+
+
+def test_the_query_has_what_was_given() -> None:
+    call = call_of("follow_all", from_=0, after=None, kind=["session", "space"], refused=False)
+    assert call.pairs == [("from", "0"), ("kind", "session"), ("kind", "space"), ("refused", "false")]
+
+
+@for_each(
+    ("operation_id", "arguments", "message"),
+    [
+        ("query_beliefs", {}, "there is no operation `query_beliefs`; did you mean `query_belief`"),
+        ("query_belief", {}, "`query_belief` needs `session_id`"),
+        ("query_belief", {"session_id": "s", "text": "x"}, "`query_belief` has no argument `text`"),
+    ],
+)
+def test_a_call_of_what_there_is_not_is_refused(operation_id: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        call_of(operation_id, **arguments)
 
 
 @given(st.text(), st.text())
 def test_an_id_stays_one_part_of_a_path_whatever_is_in_it(session_id: str, obligation_id: str) -> None:
-    call = BeliefOperations.request_exit.build(session_id, obligation_id)
+    call = call_of("request_exit", session_id=session_id, obligation_id=obligation_id)
     assert call.path.count("/") == "/v1/sessions/x/obligations/y/exit".count("/")
     assert not set(call.path) & set("?# ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -243,3 +244,14 @@ def test_uses_of_an_approval_are_bounded(world: World) -> None:
     for uses in (0, -1, 1_000_001):
         with pytest.raises(InvalidRequest, match="uses"):
             world.say(Approve(asked.approval_id, uses))
+
+
+@pytest.mark.parametrize("value", [{"b": [1, "ü"], "a": None}, {}])
+def test_what_a_caller_sends_as_values_is_recorded_as_what_is_sent_as_text(value: dict[str, Any]) -> None:
+    as_values = through(proposing(ToolCall("t", value, "token", "key")))  # type: ignore[arg-type]
+    assert as_values == through(proposing(tool_call(json.dumps(value).encode())))
+
+
+def test_values_of_a_caller_are_bounded_as_text_is() -> None:
+    with pytest.raises(LimitExceeded, match="space_args_bytes"):
+        through(proposing(ToolCall("t", {"a": "x" * 40}, "token", "key")))  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import { Flips } from "./flips";
 import { Review } from "./review";
 
 const QUIET_MS = 400;
-const CREATE_SPACE = `cmbs call create_space space_id=ops --actor operator:me --server ${new URL(".", document.baseURI).href.replace(/\/$/, "")}`;
+const CREATE_SPACE = `cmbs api create_space space_id=ops --actor operator:me --server ${new URL(".", document.baseURI).href.replace(/\/$/, "")}`;
 
 /** `change` is the id of a change that waits for a second operator: its file is the draft. */
 export function PolicyPage({ space, change }: { space: string | undefined; change: string | undefined }): JSX.Element {

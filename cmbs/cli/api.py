@@ -1,9 +1,10 @@
-"""`cmbs call`: any operation of the API, through the client."""
+"""`cmbs api`: any operation of the API, through the client."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,27 +13,27 @@ import msgspec
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.output import failing_cleanly, read_input
+from cmbs.cli.output import failing_cleanly, out, read_input
 from cmbs.errors import BeliefServerError, InvalidRequest
-from cmbs.refusals import find_nearest
 
 if TYPE_CHECKING:
-    from cmbs.client.calls import Call
+    from rich.table import Table
 
 _MAX_BYTES = 67_108_864
 _FAILED = 1
-# Names that are words of Python, or hide one.
-_NAMES = {"from": "from_", "set": "set_"}
 
 
 def call(
     operation: Annotated[
-        str, typer.Argument(help="What to call, by the name in the OpenAPI document.", metavar="OPERATION")
-    ],
+        str | None, typer.Argument(help="What to call, by the name in the OpenAPI document.", metavar="OPERATION")
+    ] = None,
     arguments: Annotated[
         list[str] | None,
         typer.Argument(help="NAME=TEXT, NAME:=JSON, or NAME=@FILE for the text of a file.", metavar="[ARGUMENT]…"),
     ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the operations, or the arguments of the one that is named.")
+    ] = False,
     server: Annotated[
         str,
         typer.Option(
@@ -56,21 +57,24 @@ def call(
     minimal: Annotated[bool, typer.Option(help="Leave the bulk out of the answer.")] = False,
 ) -> None:
     """Call an operation of the API, and print the answer as JSON. The key comes from `CMBS_KEY`."""
+    from cmbs.api.call import build_call, find_operation
     from cmbs.client import connect
 
     with failing_cleanly():
-        built: Call[Any] = _build(operation, {**_read_file(input_), **_read_arguments(arguments or [])})
-        built = built.with_headers(
-            if_match=None if if_match is None else f'"{if_match}"',
-            idempotency_key=idempotency_key,
-            prefer="return=minimal" if minimal else None,
-        )
+        if list_ or operation is None:
+            out.print(_list_operations() if operation is None else _list_arguments(operation))
+            return
+        found = find_operation(operation)
+        if found.is_followed:
+            raise InvalidRequest(f"`{operation}` goes on without end: follow it with `cmbs follow`")
+        built = build_call(found, {**_read_file(input_), **_read_arguments(arguments or [])})
         if fields:
             built = built.with_query(fields=fields)
         with connect(server, actor=actor) as client:
+            asking = client.with_options(if_match=if_match, idempotency_key=idempotency_key, minimal=minimal)
             try:
                 # As it was sent, to the last byte.
-                answer = client.send(replace(built, answer=msgspec.Raw))
+                answer = asking.send(replace(built, answer=msgspec.Raw))
             except BeliefServerError as exc:
                 error = {"code": exc.code, "message": exc.message, "details": exc.details or None}
                 sys.stdout.write(json.dumps({"error": error}, ensure_ascii=False) + "\n")
@@ -78,24 +82,32 @@ def call(
     sys.stdout.write(bytes(answer).decode() + "\n")
 
 
-def _build(operation: str, arguments: dict[str, Any]) -> Call[Any]:
-    from cmbs.client.calls import PageCall
-    from cmbs.client.clients import Operations
-    from cmbs.client.operations import listing
-    from cmbs.client.operations import operation as described
+def _list_operations() -> Table:
+    from cmbs.api.operations import OPERATIONS
 
-    found = getattr(Operations, operation, None)
-    if not isinstance(found, described | listing):
-        known = [name for name in dir(Operations) if isinstance(getattr(Operations, name), described | listing)]
-        nearest = find_nearest(operation, known)
-        hint = f"; did you mean {', '.join(f'`{each}`' for each in nearest)}?" if nearest else ""
-        raise InvalidRequest(f"there is no operation `{operation}`{hint}", {"accepted": nearest or known})
-    try:
-        built = found.build(**{_NAMES.get(name, name): value for name, value in arguments.items()})
-    except TypeError as exc:
-        text = str(exc).partition(") ")[2] or str(exc)
-        raise InvalidRequest(f"`{operation}` {text}", {"field": "arguments"}) from exc
-    return built.call if isinstance(built, PageCall) else built
+    rows = [(each.operation_id, each.scope or "", f"{each.method} {each.path}", each.summary) for each in OPERATIONS]
+    return _tabulate(("operation", "scope", "request", "what it does"), rows)
+
+
+def _list_arguments(operation: str) -> Table:
+    from cmbs.api.arguments import list_arguments
+    from cmbs.api.call import find_operation
+
+    rows = [
+        (each.name.rstrip("_"), "required" if each.is_required else "", each.kind, each.description)
+        for each in list_arguments(find_operation(operation))
+    ]
+    return _tabulate(("argument", "", "type", "what it is"), rows)
+
+
+def _tabulate(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*titles, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _read_file(file: str | None) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""`cmbs call`: the operations of the API from a shell."""
+"""`cmbs api`: the operations of the API from a shell."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from cmbs.api.operations import OPERATIONS
 from tests.support.cli import invoke
 from tests.support.http_server import serving
 from tests.support.transports import ONTOLOGY
@@ -14,14 +15,14 @@ from tests.support.transports import ONTOLOGY
 def test_an_operation_is_called_by_its_name_and_answers_in_json(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'cmbs.db'}"
     declared = invoke(
-        *("call", "declare_session", f"ontology:={json.dumps(ONTOLOGY)}", 'hypotheses:=["a","b"]', "--server", store)
+        *("api", "declare_session", f"ontology:={json.dumps(ONTOLOGY)}", 'hypotheses:=["a","b"]', "--server", store)
     )
     assert declared.exit_code == 0, declared.output
     session_id = json.loads(declared.stdout)["session_id"]
-    asked = ("call", "query_belief", f"session_id={session_id}", "--server", store)
+    asked = ("api", "query_belief", f"session_id={session_id}", "--server", store)
     assert json.loads(invoke(*asked, "--fields", "n_survivors").stdout) == {"n_survivors": 2}
     assert "survivors" not in json.loads(invoke(*asked, "--minimal").stdout)
-    eliminated = ("call", "eliminate", f"session_id={session_id}", "source_id=me", 'eliminated:=["a"]')
+    eliminated = ("api", "eliminate", f"session_id={session_id}", "source_id=me", 'eliminated:=["a"]')
     late = invoke(*eliminated, "--if-match", "e0", "--server", store)
     assert (late.exit_code, json.loads(late.stdout)["error"]["code"]) == (1, "CONFLICT")
 
@@ -33,8 +34,8 @@ def test_a_file_is_sent_as_it_is_and_an_actor_is_named(tmp_path: Path) -> None:
     policy.write_text("format: 2\nrules: []\n", "utf-8")
     with serving(tmp_path, "--store", "memory:") as server:
         options = ("--server", server.url, "--actor", "operator:ops")
-        assert invoke("call", "create_space", "space_id=shop", *options).exit_code == 0
-        checked = invoke("call", "check_policy", "space_id=shop", f"text=@{policy}", *options)
+        assert invoke("api", "create_space", "space_id=shop", *options).exit_code == 0
+        checked = invoke("api", "check_policy", "space_id=shop", f"text=@{policy}", *options)
         assert json.loads(checked.stdout)["sound"] is True
 
 
@@ -44,7 +45,9 @@ def test_a_file_is_sent_as_it_is_and_an_actor_is_named(tmp_path: Path) -> None:
     [
         (("eliminat",), "did you mean `eliminate`"),
         (("zzz",), "there is no operation `zzz`"),
-        (("query_belief",), "missing 1 required positional argument: 'session_id'"),
+        (("query_belief",), "`query_belief` needs `session_id`"),
+        (("query_belief", "session_id=s", "when=now"), "has no argument `when`"),
+        (("follow_all",), "follow it with `cmbs follow`"),
         (("query_belief", "session_id"), "is no argument: write NAME=TEXT"),
         (("query_belief", "session_id=s", "at:=x"), "is not JSON"),
         (("put_kit", "text=@bytes.bin"), "`bytes.bin` is no text in UTF-8"),
@@ -59,6 +62,17 @@ def test_a_call_that_makes_no_sense_is_refused(
 ) -> None:
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe")
     monkeypatch.chdir(tmp_path)
-    ran = invoke("call", *arguments, CMBS_STORE="memory:")
+    ran = invoke("api", *arguments, CMBS_STORE="memory:")
     assert ran.exit_code == 2, ran
     assert said in ran.stderr
+
+
+@pytest.mark.req("CLIENT-12")
+def test_operations_and_their_arguments_are_listed() -> None:
+    listed = invoke("api", "--list")
+    assert listed.exit_code == 0, listed.output
+    assert [each.operation_id for each in OPERATIONS if each.operation_id not in listed.stdout] == []
+    assert "belief:write" in listed.stdout
+    arguments = invoke("api", "observe", "--list").stdout
+    assert [word for word in ("session_id", "probe_id", "required", "seen_at") if word not in arguments] == []
+    assert "did you mean `observe`" in invoke("api", "observ", "--list").stderr

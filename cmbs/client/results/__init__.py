@@ -1,1 +1,0 @@
-"""What a server answers, as frozen types: one module for each part of the API."""
