@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from cmbs.core import entropy
+
+# How long an id may be, unless an operator sets another limit: the request validator enforces it.
+MAX_ID_LENGTH = 1024
+Id = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_ID_LENGTH})]
 
 
 class Verb(StrEnum):
@@ -89,23 +94,17 @@ class LookRule(StrEnum):
     ONCE = "once"
 
 
-@dataclass(frozen=True)
-class OntologyBundle:
-    """Which causal model, in which version, the hypotheses come from. Carried, never fetched or interpreted."""
+class OntologyBundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The causal model that the hypotheses come from; stored, never fetched."""
 
-    hypothesis_space_id: str
-    hypothesis_version: str
-    causal_graph_ref: str
-    causal_graph_version: str
+    hypothesis_space_id: Id
+    hypothesis_version: Id
+    causal_graph_ref: Id
+    causal_graph_version: Id
 
     def to_dict(self) -> dict[str, str]:
         """The bundle as JSON-able data."""
-        return {
-            "hypothesis_space_id": self.hypothesis_space_id,
-            "hypothesis_version": self.hypothesis_version,
-            "causal_graph_ref": self.causal_graph_ref,
-            "causal_graph_version": self.causal_graph_version,
-        }
+        return msgspec.structs.asdict(self)
 
 
 class ForeignRule(StrEnum):

@@ -8,9 +8,18 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Page, Partial
 from cmbs.api.observations import KitReference
-from cmbs.api.sessions import REFERENCE, NextCursor, Ontology, Roles, Scopes, SessionOrigin, Sha256, Timestamp
+from cmbs.api.sessions import REFERENCE, NextCursor, Roles, Scopes, SessionOrigin, Sha256, Timestamp
 from cmbs.ledger.format import Format
-from cmbs.messages import ActorKind, ConclusionRule, EliminationRule, ForeignRule, LookRule, Reason, Verb
+from cmbs.messages import (
+    ActorKind,
+    ConclusionRule,
+    EliminationRule,
+    ForeignRule,
+    LookRule,
+    OntologyBundle,
+    Reason,
+    Verb,
+)
 
 
 class RecordedPolicy(Partial, frozen=True):
@@ -51,7 +60,7 @@ class ProbeRecord(Partial, frozen=True):
 class DeclareSessionPayload(Partial, forbid_unknown_fields=True, frozen=True):
     """The request of a DECLARE_SESSION; the hypotheses sorted, each once."""
 
-    ontology: Ontology
+    ontology: OntologyBundle
     hypotheses: list[str]
     metadata: dict[str, Any] | None
     policy: RecordedPolicy

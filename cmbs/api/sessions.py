@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Current, Page, Partial, ReachDetail, Refusal, Replayed
 from cmbs.belief.kernel.agreement import StoreState
-from cmbs.belief.kernel.requests import MAX_SYMPTOMS, Limits
+from cmbs.belief.kernel.requests import MAX_SYMPTOMS
 from cmbs.belief.kernel.titles import (
     LABEL_NAME_PATTERN,
     LINE_PATTERN,
@@ -23,11 +23,20 @@ from cmbs.belief.kernel.titles import (
 )
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.listing import MAX_LISTED_NAMES, SessionStanding
-from cmbs.messages import ActorKind, ConclusionRule, EliminationRule, ForeignRule, LookRule, Reason, Verb
+from cmbs.messages import (
+    ActorKind,
+    ConclusionRule,
+    EliminationRule,
+    ForeignRule,
+    Id,
+    LookRule,
+    OntologyBundle,
+    Reason,
+    Verb,
+)
 
 REFERENCE = "#/components/schemas/{name}"
 
-Id = Annotated[str, Meta(extra_json_schema={"maxLength": Limits().id_length})]
 Ids = list[Id]
 # JSON that belongs to the caller stays text until the kernel brings it into canonical form.
 Opaque = Annotated[
@@ -72,15 +81,6 @@ Labels = Annotated[
 NextCursor = Annotated[str | None, Meta(description="The cursor of the next page; null on the last page.")]
 
 # --- requests ---------------------------------------------------------------------------------------------------------
-
-
-class Ontology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The causal model that the hypotheses come from; stored, never fetched."""
-
-    hypothesis_space_id: Id
-    hypothesis_version: Id
-    causal_graph_ref: Id
-    causal_graph_version: Id
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,7 +131,7 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     """DECLARE_SESSION."""
 
     ontology: Annotated[
-        Ontology | UnsetType, Meta(description="May be left out where a kit is named, which says it.")
+        OntologyBundle | UnsetType, Meta(description="May be left out where a kit is named, which says it.")
     ] = UNSET
     hypotheses: Annotated[
         Annotated[Ids, Meta(min_length=1)] | UnsetType,
@@ -242,7 +242,7 @@ class Snapshot(Partial, kw_only=True, frozen=True):
     """BeliefSnapshot: the hypotheses that may still be true."""
 
     session_id: str
-    ontology: Ontology
+    ontology: OntologyBundle
     survivors: Annotated[
         list[str] | None, Meta(description="Sorted by code point; left out under `Prefer: return=minimal`.")
     ] = None

@@ -11,12 +11,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.sessions import Labels, Title
-from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus
-from cmbs.substrate.kernel.model import Budget, Provenance, Scope, ToolKind
+from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OperatorsNeeded, OutcomeStatus
+from cmbs.substrate.kernel.model import Moment, Name, Provenance, ToolKind
 
 # Such an id needs no escaping in a path.
 SPACE_ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$"
-Name = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": 1024})]
 Milliseconds = Annotated[int, Meta(ge=1)]
 # JSON that belongs to the caller: the kernel brings it into canonical form.
 AnyJson = Annotated[Any, Meta(description="Any JSON value.")]
@@ -35,9 +34,7 @@ Target = Annotated[
 Pairs = Annotated[
     dict[str, str], Meta(description="Strings by key, `namespace.rest`; structured values are JSON text.")
 ]
-OperatorsNeeded = Annotated[int, Meta(ge=1, le=2)]
 Reason = Annotated[str, Meta(description="Free text for people.", extra_json_schema={"maxLength": 4096})]
-Moment = Annotated[str, Meta(description="RFC 3339.", extra_json_schema={"format": "date-time"})]
 
 
 class CreateSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,18 +51,6 @@ class CreateSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         OperatorsNeeded | UnsetType,
         Meta(description="How many operators a change of policy takes. By default 2 if several operators hold keys."),
     ] = UNSET
-
-
-class SetGovernanceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many operators a change of policy takes."""
-
-    operators_needed: OperatorsNeeded
-
-
-class SetModeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The new mode of a space."""
-
-    mode: Mode
 
 
 class StateDeltaRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="state_delta"):
@@ -149,19 +134,6 @@ class RegisterToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     caller_facts: Annotated[
         bool | UnsetType, Meta(description="Results of a `caller` tool, which its agent reports, set its facts.")
     ] = UNSET
-
-
-class IssueCapabilityRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tools that an agent may call, and the limits."""
-
-    token_id: Name
-    agent_id: Name
-    tool_ids: Annotated[list[str], Meta(description="The tools that the token covers.")]
-    capabilities: Annotated[list[str], Meta(description="Names by which constraints refer to the token.")] = []
-    scopes: Annotated[list[Scope], Meta(description="Bounds on args; all must hold.")] = []
-    budget: Budget = Budget()
-    expires_at: Moment | None = None
-    parent_id: Annotated[str | None, Meta(description="The wider token that this one is issued under.")] = None
 
 
 class OpenCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -284,4 +284,4 @@ def anchor(
         )
     if not universe.hypothesis_ids:
         raise InvalidRequest("the causal graph is empty, there is nothing to declare")
-    return replace(ontology, causal_graph_version=version or asked), universe
+    return msgspec.structs.replace(ontology, causal_graph_version=version or asked), universe

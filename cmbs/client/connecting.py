@@ -78,9 +78,7 @@ def connect(
     else:
         to_socket = None if place.socket is None else httpx2.HTTPTransport(uds=place.socket, limits=_LIMITS)
         trusted = _trust(place, ca, certificate)
-        http = httpx2.Client(
-            base_url=place.url, transport=to_socket, verify=trusted, limits=_LIMITS, trust_env=proxies
-        )
+        http = httpx2.Client(base_url=place.url, transport=to_socket, verify=trusted, limits=_LIMITS, trust_env=proxies)
         carried = HttpTransport(http, place.name)
     return Client(carried, place.name, patience, identity=_identify(key, actor), pin=pin)
 

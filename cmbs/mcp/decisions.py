@@ -45,7 +45,9 @@ class DecisionPoint:
     the token for them. What the peer does not report is in doubt after its time: here it is only known to be allowed.
     """
 
-    def __init__(self, operator: AsyncClient, space_id: str, clock: Clock, ids: IdSource, wait_seconds: int = 0) -> None:
+    def __init__(
+        self, operator: AsyncClient, space_id: str, clock: Clock, ids: IdSource, wait_seconds: int = 0
+    ) -> None:
         """`wait_seconds` is how long a call that waits, for an approval or for belief, is waited for."""
         self._operator = operator
         self._space_id = space_id
@@ -80,16 +82,20 @@ class DecisionPoint:
         status = "succeeded" if error is None else "failed"
         told, space_id = agent.with_options(minimal=True), self._space_id
         for number in range(_MAX_PROPOSALS):
-            record = await agent.request(
-                "get_proposal", space_id=space_id, proposal_id=_proposal_id(call_id, number)
-            )
+            record = await agent.request("get_proposal", space_id=space_id, proposal_id=_proposal_id(call_id, number))
             for execution_id in record["execution_ids"]:
                 await told.report_outcome(space_id, execution_id, status, result=_shorten_result(result), error=error)
             if record["decision"]["reason_code"] not in _STALE:
                 return
 
     async def _propose(
-        self, agent: AsyncClient, tool_id: str, args: Mapping[str, Any], call_id: str, case_id: str | None, wait_seconds: int
+        self,
+        agent: AsyncClient,
+        tool_id: str,
+        args: Mapping[str, Any],
+        call_id: str,
+        case_id: str | None,
+        wait_seconds: int,
     ) -> Verdict:
         agent_id = await require_agent(agent)
         token_id = await self._ensure(tool_id, agent_id)
@@ -103,9 +109,7 @@ class DecisionPoint:
                 break
         proposal_id = str(record["proposal_id"])
         if record["status"] in _WAITING and wait_seconds:
-            record = await agent.request(
-                "get_proposal", space_id=space_id, proposal_id=proposal_id, wait=wait_seconds
-            )
+            record = await agent.request("get_proposal", space_id=space_id, proposal_id=proposal_id, wait=wait_seconds)
         if record["status"] == "running":
             return Verdict(allowed=True, reason="allowed", proposal_id=proposal_id)
         reason = describe_refusals(record)

@@ -40,7 +40,7 @@ class ClientCarrier:
         self._wait = wait
         self._app = app
         self._answers: list[httpx2.Response] = []
-        self._transport: Any = client._transport
+        self._transport: Any = vars(client)["_transport"]
         is_async = isinstance(client, AsyncClient)
         if self.is_embedded:
             self._transport.send = (self._listen_async if is_async else self._listen)(self._transport.send)

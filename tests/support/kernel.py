@@ -96,7 +96,7 @@ def describe(session: Session) -> dict[str, Any]:
     """Everything that a state knows, as plain data that can be compared."""
     return {
         "session_id": session.session_id,
-        "ontology": asdict(session.ontology),
+        "ontology": session.ontology.to_dict(),
         "policy": asdict(session.policy),
         "attributes": dict(session.attributes),
         "independent": {actor_id: list(survivors_without(session, actor_id)[1]) for actor_id in ("", "ann", "bob")},

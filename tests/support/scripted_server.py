@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
+from typing import TypeAlias
 
+# The bytes to answer with, or what makes them of a request; None holds the connection and says nothing.
+Script: TypeAlias = bytes | Callable[[bytes], bytes] | None
 _END_OF_HEAD = b"\r\n\r\n"
 _SECONDS = 10.0
 
@@ -14,8 +17,8 @@ _SECONDS = 10.0
 class ScriptedServer:
     """Listens on loopback. Each connection gets the next script, and the last one over and over."""
 
-    def __init__(self, *scripts: bytes | None, drip_seconds: float | None = None) -> None:
-        """A script of None holds the connection and says nothing; with `drip_seconds`, bytes come one by one."""
+    def __init__(self, *scripts: Script, drip_seconds: float | None = None) -> None:
+        """With `drip_seconds`, bytes come one by one."""
         self._scripts = list(scripts)
         self._drip_seconds = drip_seconds
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -35,10 +38,13 @@ class ScriptedServer:
             thread.start()
             self._threads.append(thread)
 
-    def _serve(self, connection: socket.socket, script: bytes | None) -> None:
+    def _serve(self, connection: socket.socket, script: Script) -> None:
         with connection, suppress(OSError):
             connection.settimeout(_SECONDS)
-            self.requests.append(self._read(connection))
+            request = self._read(connection)
+            self.requests.append(request)
+            if callable(script):
+                script = script(request)
             if script is None:
                 self._over.wait(_SECONDS)
             elif self._drip_seconds is None:
@@ -91,7 +97,7 @@ def response(status: int, body: bytes, *headers: str, length: int | None = None)
 
 
 @contextmanager
-def scripted(*scripts: bytes | None, drip_seconds: float | None = None) -> Iterator[ScriptedServer]:
+def scripted(*scripts: Script, drip_seconds: float | None = None) -> Iterator[ScriptedServer]:
     """A server for as long as a test needs it."""
     server = ScriptedServer(*scripts, drip_seconds=drip_seconds)
     thread = Thread(target=server.run)

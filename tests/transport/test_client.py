@@ -28,7 +28,8 @@ def client() -> Iterator[Client]:
 
 
 def declare(client: Client, n_hypotheses: int = 7) -> str:
-    return client.declare_session(ONTOLOGY, [f"h{number}" for number in range(n_hypotheses)]).session_id
+    hypotheses = [f"h{number}" for number in range(n_hypotheses)]
+    return client.declare_session(ontology=ONTOLOGY, hypotheses=hypotheses).session_id
 
 
 @pytest.mark.req("CLIENT-07")
@@ -37,9 +38,10 @@ def test_lists_are_read_to_their_end_whatever_the_size_of_a_page(subtests: pytes
         with subtests.test(limit=limit):
             session_id = declare(client)
             client.eliminate(session_id, "probe", ["h3"])
-            assert list(client.list_survivors.each(session_id, limit=limit)) == ["h0", "h1", "h2", "h4", "h5", "h6"]
-            assert [event.seq for event in client.audit_trace.each(session_id, limit=limit)] == [0, 1]
-            listed = [session.session_id for session in client.list_sessions.each(limit=limit)]
+            left = client.each(client.list_survivors, session_id, limit=limit)
+            assert list(left) == ["h0", "h1", "h2", "h4", "h5", "h6"]
+            assert [event.seq for event in client.each(client.audit_trace, session_id, limit=limit)] == [0, 1]
+            listed = [session.session_id for session in client.each(client.list_sessions, limit=limit)]
             assert len(listed) == len(set(listed))
             assert session_id in listed
 
@@ -48,21 +50,23 @@ def test_lists_are_read_to_their_end_whatever_the_size_of_a_page(subtests: pytes
 def test_lists_are_read_to_their_end_when_awaited() -> None:
     async def read() -> list[str]:
         async with connect_async("memory:") as client:
-            session_id = (await client.declare_session(ONTOLOGY, list("abcde"))).session_id
-            return [each async for each in client.list_survivors.each(session_id, limit=2)]
+            opened = await client.declare_session(ontology=ONTOLOGY, hypotheses=list("abcde"))
+            return [each async for each in client.each(client.list_survivors, opened.session_id, limit=2)]
 
     assert asyncio.run(read()) == list("abcde")
 
 
 def test_a_part_of_an_answer_is_plain_json(client: Client) -> None:
     session_id = declare(client)
-    assert client.query_belief.pick("n_survivors", "terminated")(session_id) == {"n_survivors": 7, "terminated": False}
+    part = client.request("query_belief", session_id=session_id, fields=["n_survivors", "terminated"])
+    assert part == {"n_survivors": 7, "terminated": False}
     with pytest.raises(InvalidRequest, match="not a field of this answer"):
-        client.query_belief.pick("n_surviors")(session_id)
+        client.request("query_belief", session_id=session_id, fields=["n_surviors"])
 
 
 def test_a_minimal_answer_has_no_survivors_and_says_how_many_there_are(client: Client) -> None:
-    opened = client.declare_session.options(minimal=True)(ONTOLOGY, [str(number) for number in range(5_000)])
+    hypotheses = [str(number) for number in range(5_000)]
+    opened = client.with_options(minimal=True).declare_session(ontology=ONTOLOGY, hypotheses=hypotheses)
     assert (opened.snapshot.survivors, opened.snapshot.n_survivors) == (None, 5_000)
     # Large enough to be compressed on the way.
     whole = client.query_belief(opened.session_id).survivors
@@ -100,7 +104,7 @@ def test_a_pinned_client_writes_on_what_it_has_seen_alone(tmp_path: Path) -> Non
         pinned.query_belief(session_id)
         assert pinned.declare_conclusion(session_id, "h1").accepted
         with pytest.raises(HeadMismatch):
-            other.eliminate.options(if_match="e0")(session_id, "other", ["h2"])
+            other.with_options(if_match="e0").eliminate(session_id, "other", ["h2"])
 
 
 def test_threads_may_share_a_client(client: Client) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, contextmanager
 from itertools import islice
 from typing import Any
 
@@ -16,17 +17,22 @@ from httpx2 import ServerSentEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmbs.api.call import build_call, find_operation
+from cmbs.api.entries import AuditEvent
+from cmbs.api.streams import StreamEvent
 from cmbs.client import Client, Patience, Unreachable, UnreadableAnswer, connect, connect_async
-from cmbs.client.calls import Call
 from cmbs.client.exchange import Environment
 from cmbs.client.following import StreamFollow
-from cmbs.client.results.belief import StreamEvent
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, LedgerCorrupt, SessionNotFound
 from tests.support.effort import EFFORT
+from tests.support.scripted_server import scripted
 from tests.support.transports import ONTOLOGY
 
 AT_ONCE = Patience(first_pause=0.0, deadline=0.0, attempts=8)
 N_ENTRIES = 12
+EVENT_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+)
 REVOKED = {"reason": "permission_lost", "code": "FORBIDDEN", "message": "the key is revoked"}
 
 
@@ -42,8 +48,15 @@ def frame(name: str, content: Any, place: int | None = None) -> bytes:
     return f"{cursor}event: {name}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n".encode()
 
 
+def write_chunks(body: bytes, cut: int) -> bytes:
+    """An answer that goes on, in parts of a few bytes, which breaks off after so many where it is not at its end."""
+    parts = [body[byte : min(byte + 7, cut)] for byte in range(0, min(cut, len(body)), 7)]
+    end = [b""] if cut >= len(body) else []
+    return EVENT_STREAM_HEAD + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in [*parts, *end])
+
+
 class Unsteady:
-    """An application that breaks off each answer after so many bytes, until it runs out of them."""
+    """A server that breaks off each answer after so many bytes, until it runs out of them."""
 
     def __init__(self, *cuts: int, end: Any = REVOKED, order: Callable[[int], int] = lambda seq: seq) -> None:
         self._cuts = list(cuts)
@@ -51,22 +64,28 @@ class Unsteady:
         self._order = order
         self.begun: list[str | None] = []
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        last = headers.get("last-event-id")
+    def __call__(self, request: bytes) -> bytes:
+        last = read_place(request)
         self.begun.append(last)
         first = 0 if last is None else int(last) + 1
         body = frame("head", {"seq": N_ENTRIES - 1}, None if first == 0 else first - 1)
         for seq in range(first, N_ENTRIES):
             body += frame("entry", entry_of(self._order(seq)), seq) + frame("heartbeat", {"at": "", "seq": seq}, seq)
         body += frame("end", self._end)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-        cut = self._cuts.pop(0) if self._cuts else len(body)
-        for byte in range(0, min(cut, len(body)), 7):
-            part = body[byte : min(byte + 7, cut)]
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        if cut >= len(body):
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return write_chunks(body, self._cuts.pop(0) if self._cuts else len(body))
+
+
+def read_place(request: bytes) -> str | None:
+    """Where a follower goes on from."""
+    found = re.search(rb"\r\nlast-event-id: (.*)\r\n", request, re.IGNORECASE)
+    return None if found is None else found[1].decode()
+
+
+@contextmanager
+def following(answer: Callable[[bytes], bytes]) -> Iterator[Client]:
+    """A client of a server that answers so."""
+    with scripted(answer) as server, connect(server.url, patience=AT_ONCE) as client:
+        yield client
 
 
 @pytest.mark.req("CLIENT-08")
@@ -76,7 +95,7 @@ def test_every_entry_comes_once_wherever_connections_break(cuts: list[int]) -> N
     seen: list[int] = []
 
     def read() -> None:
-        with connect(Unsteady(*cuts), patience=AT_ONCE) as client:
+        with following(Unsteady(*cuts)) as client:
             seen.extend(event.seq for event in client.follow_session("s", from_=0))
 
     # The server ends it in the end, for a reason that another connection would not change.
@@ -89,33 +108,34 @@ def test_every_entry_comes_once_wherever_connections_break(cuts: list[int]) -> N
 def test_every_entry_comes_once_when_awaited_too() -> None:
     async def read() -> list[int]:
         async with (
-            connect_async(Unsteady(900, 10, 2500), patience=AT_ONCE) as client,
+            connect_async(server.url, patience=AT_ONCE) as client,
             aclosing(client.follow_session("s", from_=0)) as events,
         ):
             return [(await anext(events)).seq for _ in range(N_ENTRIES)]
 
-    assert asyncio.run(read()) == list(range(N_ENTRIES))
+    with scripted(Unsteady(900, 10, 2500)) as server:
+        assert asyncio.run(read()) == list(range(N_ENTRIES))
 
 
 @pytest.mark.req("CLIENT-08")
 def test_an_entry_that_is_missing_is_found_out() -> None:
     app = Unsteady(order=lambda seq: seq if seq < 5 else seq + 1)
-    with connect(app, patience=AT_ONCE) as client, pytest.raises(UnreadableAnswer, match="entry 6 of `s` came after"):
+    with following(app) as client, pytest.raises(UnreadableAnswer, match="entry 6 of `s` came after"):
         list(client.follow_session("s", from_=0))
 
 
 @pytest.mark.req("CLIENT-08")
 def test_a_follower_gives_up_where_nothing_comes_any_more() -> None:
     app = Unsteady(*[20] * 100)
-    with connect(app, patience=AT_ONCE) as client, pytest.raises(Unreachable):
+    with following(app) as client, pytest.raises(Unreachable):
         list(client.follow_session("s", from_=0))
     assert len(app.begun) == AT_ONCE.attempts
 
 
-def follow_by_a_clock(patience: Patience) -> tuple[StreamFollow, list[float]]:
+def follow_by_a_clock(patience: Patience) -> tuple[StreamFollow[AuditEvent], list[float]]:
     """A follower, and its clock, which a test sets."""
     clock = [100.0]
-    call = Call("GET", "/v1/sessions/s/events", dict[str, Any])
+    call = build_call(find_operation("follow_session"), {"session_id": "s"})
     return StreamFollow(call, patience, Environment(lambda: clock[0], lambda: 1.0, lambda: "key")), clock
 
 
@@ -142,12 +162,12 @@ def test_connections_that_break_now_and_then_do_not_end_a_stream_on_which_nothin
 @pytest.mark.req("CLIENT-08")
 def test_a_log_that_does_not_verify_is_told() -> None:
     end = {"reason": "ledger_corrupt", "code": "LEDGER_CORRUPT", "message": "bad at seq 3"}
-    with connect(Unsteady(end=end), patience=AT_ONCE) as client, pytest.raises(LedgerCorrupt, match="bad at seq 3"):
+    with following(Unsteady(end=end)) as client, pytest.raises(LedgerCorrupt, match="bad at seq 3"):
         list(client.follow_session("s", from_=0))
 
 
 def declare(client: Client) -> str:
-    return client.declare_session(ONTOLOGY, list("abcdef")).session_id
+    return client.declare_session(ontology=ONTOLOGY, hypotheses=list("abcdef")).session_id
 
 
 @pytest.mark.req("CLIENT-08")
@@ -174,9 +194,9 @@ def test_what_is_written_is_followed_in_the_same_process() -> None:
 def test_what_is_written_is_followed_when_awaited() -> None:
     async def follow() -> list[str]:
         async with connect_async("memory:") as client:
-            session_id = (await client.declare_session(ONTOLOGY, list("abc"))).session_id
+            session_id = (await client.declare_session(ontology=ONTOLOGY, hypotheses=list("abc"))).session_id
             follower = client.follow_session(session_id, from_=0)
-            verbs = [(await anext(follower)).verb]
+            verbs: list[str] = [(await anext(follower)).verb]
             await client.eliminate(session_id, "probe", ["a"])
             verbs.append((await anext(follower)).verb)
             await follower.aclose()
@@ -198,11 +218,10 @@ class UnsteadyJournal:
         self.begun: list[str | None] = []
         self.queries: list[str] = []
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        last = headers.get("last-event-id")
+    def __call__(self, request: bytes) -> bytes:
+        last = read_place(request)
         self.begun.append(last)
-        self.queries.append(scope["query_string"].decode())
+        self.queries.append(request.split(b" ")[1].partition(b"?")[2].decode())
         first = 0 if last is None else int(last) + 1
         body = frame("head", {"cursor": str(first - 1)}, first - 1)
         for place in range(first, 2 * N_ENTRIES):
@@ -217,9 +236,7 @@ class UnsteadyJournal:
         if first <= 2 * N_ENTRIES:
             body += frame("corrupt", fault, 2 * N_ENTRIES)
         body += frame("end", REVOKED)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-        cut = self._cuts.pop(0) if self._cuts else len(body)
-        await send({"type": "http.response.body", "body": body[:cut], "more_body": cut < len(body)})
+        return write_chunks(body, self._cuts.pop(0) if self._cuts else len(body))
 
 
 @pytest.mark.req("CLIENT-08")
@@ -230,7 +247,7 @@ def test_every_entry_of_all_streams_comes_once_wherever_connections_break(cuts: 
     app = UnsteadyJournal(*cuts)
 
     def read() -> None:
-        with connect(app, patience=AT_ONCE) as client:
+        with following(app) as client:
             seen.extend(client.follow_all(from_=0, kind=["session", "space"], refused=False))
 
     with pytest.raises(Forbidden, match="the key is revoked"):
@@ -245,7 +262,7 @@ def test_every_entry_of_all_streams_comes_once_wherever_connections_break(cuts: 
 @pytest.mark.req("CLIENT-08")
 def test_an_entry_that_comes_twice_among_all_streams_is_found_out() -> None:
     with (
-        connect(UnsteadyJournal(twice=True), patience=AT_ONCE) as client,
+        following(UnsteadyJournal(twice=True)) as client,
         pytest.raises(UnreadableAnswer, match="entry 0 of `b` came after entry 0"),
     ):
         list(client.follow_all(from_=0))
@@ -254,7 +271,7 @@ def test_an_entry_that_comes_twice_among_all_streams_is_found_out() -> None:
 @pytest.mark.req("CLIENT-08")
 def test_more_streams_than_are_kept_are_followed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cmbs.client.following._MAX_STREAMS", 1)
-    with connect(UnsteadyJournal(), patience=AT_ONCE) as client:
+    with following(UnsteadyJournal()) as client:
         assert len(list(islice(client.follow_all(from_=0), N_ENTRIES))) == N_ENTRIES
 
 
@@ -262,14 +279,14 @@ def test_more_streams_than_are_kept_are_followed_all_the_same(monkeypatch: pytes
 def test_an_entry_of_more_than_a_megabyte_is_followed_too() -> None:
     universe = [f"{number:05}{'x' * 200}" for number in range(6_000)]
     with connect("memory:") as client:
-        opened = client.declare_session(ONTOLOGY, universe)
+        opened = client.declare_session(ontology=ONTOLOGY, hypotheses=universe)
         with closing(client.follow_session(opened.session_id, from_=0)) as events:
             entry = next(events)
     assert len(msgspec.json.encode(entry)) > 1 << 20
 
     async def follow() -> int:
         async with connect_async("memory:") as client:
-            opened = await client.declare_session(ONTOLOGY, universe)
+            opened = await client.declare_session(ontology=ONTOLOGY, hypotheses=universe)
             async with aclosing(client.follow_session(opened.session_id, from_=0)) as events:
                 return len(msgspec.json.encode(await anext(events)))
 
@@ -294,7 +311,7 @@ def test_all_that_is_written_is_followed_by_filters_and_from_a_cursor() -> None:
 
     async def follow() -> str:
         async with connect_async("memory:") as client:
-            opened = await client.declare_session(ONTOLOGY, list("abc"))
+            opened = await client.declare_session(ontology=ONTOLOGY, hypotheses=list("abc"))
             async with aclosing(client.follow_all(from_=0)) as events:
                 return "same" if (await anext(events)).stream_id == opened.session_id else "other"
 

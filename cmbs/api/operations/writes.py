@@ -11,6 +11,8 @@ from cmbs.api.operations.reads import READ_ERRORS, SPACE
 from cmbs.api.operations.records import EXECUTION_BULK, PROPOSAL_BULK
 from cmbs.errors import ErrorCode
 from cmbs.identity.kernel.scopes import Scope
+from cmbs.substrate.kernel import events
+from cmbs.substrate.kernel.model import Capability
 
 _SETTLED_BULK = ("approval.args", *(f"proposal.{part}" for part in PROPOSAL_BULK))
 
@@ -54,7 +56,7 @@ WRITES = (
         " The change from enforcing to observing takes as many operators as a change of policy; the request of the"
         " first one is recorded.",
         Scope.SPACES_OPERATE,
-        requests.SetModeRequest,
+        events.SetMode,
     ),
     _describe_write(
         "governance",
@@ -63,7 +65,7 @@ WRITES = (
         "SET_GOVERNANCE. One operator can ask for two. From two to one takes two operators; the request of the first"
         " one is recorded. For operators.",
         Scope.SPACES_OPERATE,
-        requests.SetGovernanceRequest,
+        events.SetGovernance,
     ),
     _describe_write(
         "proposals",
@@ -142,7 +144,7 @@ WRITES = (
         "Issue a capability token",
         "ISSUE_CAPABILITY. By an operator, which needs the scope `spaces:operate`, or by the holder of a wider token.",
         Scope.SPACES_PROPOSE,
-        requests.IssueCapabilityRequest,
+        Capability,
     ),
     _describe_write(
         "capabilities/{token_id}/revoke",

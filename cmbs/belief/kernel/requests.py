@@ -29,6 +29,7 @@ from cmbs.errors import InvalidHypothesisId, InvalidRequest, LimitExceeded
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER, encode
 from cmbs.ledger.instants import parse_instant
 from cmbs.messages import (
+    MAX_ID_LENGTH,
     Actor,
     ConclusionRule,
     EliminationRule,
@@ -48,7 +49,7 @@ _SHOWN = 64
 class Limits:
     """The largest of everything that a server takes. The names are those of the errors and of the settings."""
 
-    id_length: int = 1024
+    id_length: int = MAX_ID_LENGTH
     hypotheses_per_session: int = 2_000_000
     ids_per_request: int = 2_000_000
     opaque_bytes: int = 1_048_576

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cmbs.api.sessions import ForeignTombstones, Ontology, Snapshot, StoreView
+from cmbs.api.sessions import ForeignTombstones, Snapshot, StoreView
 from cmbs.belief.kernel.agreement import StoreReport
 from cmbs.belief.kernel.events import EnterObligation
 from cmbs.belief.kernel.kind import Answer
@@ -20,7 +20,7 @@ def show_snapshot(belief: BeliefSnapshot, *, whole: bool, store: StoreView | Non
     """A belief as it is answered; not `whole`, without the survivors."""
     return Snapshot(
         session_id=belief.session_id,
-        ontology=Ontology(**belief.ontology.to_dict()),
+        ontology=belief.ontology,
         survivors=belief.survivors if whole else None,
         n_survivors=belief.n_survivors,
         entropy_proxy=belief.entropy_proxy,

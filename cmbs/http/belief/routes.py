@@ -45,7 +45,7 @@ from cmbs.http.proofs import prove_session
 from cmbs.http.waiting import Waiting, read_seconds
 from cmbs.http.work_queue import WorkQueue
 from cmbs.identity.kernel.scopes import Scope
-from cmbs.messages import KitChoice, OntologyBundle
+from cmbs.messages import KitChoice
 
 T = TypeVar("T")
 # What an answer says beside its outcome.
@@ -111,9 +111,8 @@ class Routes:
         def declare() -> Command:
             policy = {} if isinstance(body.policy, UnsetType) else msgspec.structs.asdict(body.policy)
             chosen = {name: value for name, value in policy.items() if value is not UNSET}
-            ontology = value_of(body.ontology)
             return self._server.declaration(
-                None if ontology is None else OntologyBundle(**msgspec.structs.asdict(ontology)),
+                value_of(body.ontology),
                 value_of(body.hypotheses),
                 value_of(body.metadata),
                 policy=self._server.default_policy(**chosen),

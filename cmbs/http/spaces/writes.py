@@ -50,7 +50,7 @@ def _is_operator(actor: Actor, _: Any) -> bool:
     return actor.kind is ActorKind.OPERATOR
 
 
-def _issues_as_operator(actor: Actor, body: requests.IssueCapabilityRequest) -> bool:
+def _issues_as_operator(actor: Actor, body: Capability) -> bool:
     """A root token is an operator's to issue; a narrower one under it, its holder's."""
     return body.parent_id is None or actor.kind is ActorKind.OPERATOR
 

@@ -7,9 +7,10 @@ deciding again gives the same bytes.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.format import FORMAT
@@ -17,6 +18,7 @@ from cmbs.substrate.kernel.model import NULL, Actor, BeliefReading, Capability, 
 
 STREAM_PREFIX = "space:"
 NO_ATTRIBUTES = msgspec.Raw(b"{}")
+OperatorsNeeded = Annotated[int, Meta(ge=1, le=2)]
 
 
 class SpaceVerb(StrEnum):
@@ -83,7 +85,7 @@ class CreateSpace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: dict[str, str] = {}
     # The file that the pairs were compiled from, where there was one.
     source: PolicySource | msgspec.UnsetType = msgspec.UNSET
-    operators_needed: int | msgspec.UnsetType = msgspec.UNSET
+    operators_needed: OperatorsNeeded | msgspec.UnsetType = msgspec.UNSET
 
 
 class SetMode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +129,7 @@ KnownCalls: TypeAlias = list[KnownCall] | msgspec.UnsetType
 class SetGovernance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many operators a change of policy takes from now on: one or two. From two to one takes two of them."""
 
-    operators_needed: int
+    operators_needed: OperatorsNeeded
 
 
 class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

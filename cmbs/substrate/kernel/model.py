@@ -8,9 +8,10 @@ of text.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from cmbs.messages import Actor, ActorKind
 
@@ -18,6 +19,8 @@ __all__ = ["Actor", "ActorKind"]
 
 NAMESPACES = ("policy", "constraint", "goal", "fact")
 NULL = msgspec.Raw(b"null")
+Name = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": 1024})]
+Moment = Annotated[str, Meta(description="RFC 3339.", extra_json_schema={"format": "date-time"})]
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,19 +205,16 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an agent may use, and how far. Immutable; a child is never wider than its parent and spends its budget too.
+    """The tools that an agent may call, and the limits. A child is never wider than its parent, whose budget it spends."""
 
-    `capabilities` are the names by which constraints with a `capability` subject mean it.
-    """
-
-    token_id: str
-    agent_id: str
-    tool_ids: list[str]
-    capabilities: list[str] = []
-    scopes: list[Scope] = []
+    token_id: Name
+    agent_id: Name
+    tool_ids: Annotated[list[str], Meta(description="The tools that the token covers.")]
+    capabilities: Annotated[list[str], Meta(description="Names by which constraints refer to the token.")] = []
+    scopes: Annotated[list[Scope], Meta(description="Bounds on args; all must hold.")] = []
     budget: Budget = Budget()
-    expires_at: str | None = None
-    parent_id: str | None = None
+    expires_at: Moment | None = None
+    parent_id: Annotated[str | None, Meta(description="The wider token that this one is issued under.")] = None
 
 
 class IndependentReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

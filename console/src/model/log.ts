@@ -102,7 +102,7 @@ export class SessionLog {
   title: string | null = null;
   /** Whether a kit or a provider of the server knows its probes. */
   hasKit = false;
-  ontology: Partial<Schemas["Ontology"]> = {};
+  ontology: Partial<Schemas["OntologyBundle"]> = {};
   provider: Schemas["ProviderReference"] | null = null;
   origin: Schemas["SessionOrigin"] | null = null;
   endedAt: number | null = null;

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from cmbs.belief.kernel.requests import Limits
@@ -34,7 +35,7 @@ NO_COUNT = [None, -1, 1.0, "1", True, 2**53]
 
 
 def declare_with(field: str, server: BeliefServer, _: str, value: Any) -> Any:
-    return server.declare_session(replace(ONTOLOGY, **{field: value}), ["a"])
+    return server.declare_session(msgspec.structs.replace(ONTOLOGY, **{field: value}), ["a"])
 
 
 TEXTS: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
@@ -42,7 +43,7 @@ TEXTS: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
     "observation_id": lambda server, session_id, value: server.eliminate(session_id, "s", value, []),
     "obligation_id": lambda server, session_id, value: server.enter_obligation(session_id, value, 1),
     "conclusion_id": lambda server, session_id, value: server.declare_conclusion(session_id, value),
-    **{f"ontology.{field.name}": partial(declare_with, field.name) for field in fields(OntologyBundle)},
+    **{f"ontology.{name}": partial(declare_with, name) for name in OntologyBundle.__struct_fields__},
 }
 OBJECTS: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
     "justification": lambda server, session_id, value: server.eliminate(session_id, "s", "o", ["a"], value),

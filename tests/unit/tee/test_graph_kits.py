@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -353,7 +352,8 @@ def test_a_graph_that_is_another_one_answers_nothing(place: Place) -> None:
         assert [each.what for each in found] == [
             "observation: in the graph, other ids could only have come through `db`"
         ]
-        later = msgspec.structs.replace(session, ontology=replace(session.ontology, causal_graph_version="99"))
+        another_version = msgspec.structs.replace(session.ontology, causal_graph_version="99")
+        later = msgspec.structs.replace(session, ontology=another_version)
         assert "has no version `99`" in check_against_graph(place.log, later, place.tee())[0].what
         elsewhere = msgspec.structs.replace(session, symptoms=("gone",))
         assert "not the symptoms in it" in check_against_graph(place.log, elsewhere, other)[0].what
