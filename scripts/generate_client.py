@@ -52,7 +52,12 @@ def write_method(operation: Operation, *, awaits: bool) -> str:
     """The method of an operation, as source."""
     arguments = list_arguments(operation)
     required = [f"{each.name}: {each.kind}" for each in arguments if each.is_required]
-    optional = [f"{each.name}: {each.kind} | None = None" for each in arguments if not each.is_required]
+    # Any JSON is also null.
+    optional = [
+        f"{each.name}: {each.kind}{'' if each.kind == 'Json' else ' | None'} = None"
+        for each in arguments
+        if not each.is_required
+    ]
     signature = ", ".join(["self", *required, *(["*", *optional] if optional else [])])
     answer = write_answer(operation)
     given = "".join(f", {each.name}={each.name}" for each in arguments)

@@ -12,7 +12,7 @@ from mcp.client._memory import InMemoryTransport
 from pydantic import BaseModel
 
 from cmbs.bootstrap import Settings, build_app
-from cmbs.mcp.api import open_local
+from cmbs.mcp.asking import open_api
 from cmbs.mcp.server.serving import McpServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +28,7 @@ async def _list_offers() -> dict[str, Any]:
     """The tools, prompts, resources and resource templates as a client of an empty server gets them."""
     app = build_app(Settings(store="memory:"), {})
     try:
-        async with Client(InMemoryTransport(McpServer(open_local(app)).build()), cache=None) as client:
+        async with Client(InMemoryTransport(McpServer(open_api(app)).build()), cache=None) as client:
             listed: dict[str, Sequence[BaseModel]] = {
                 "tools": (await client.list_tools()).tools,
                 "prompts": (await client.list_prompts()).prompts,

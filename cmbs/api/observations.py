@@ -8,10 +8,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Current, Page, Partial, Replayed
-from cmbs.api.sessions import Id, NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot, Timestamp
+from cmbs.api.sessions import NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot, Timestamp
 from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.kernel.looks import DEFAULT_PROBES, MAX_PROBES
 from cmbs.kit.model import Soundness
+from cmbs.messages import Id
 
 _ANY_JSON = {"type": ["string", "number", "boolean", "object", "array", "null"]}
 _READING = "How numbers were read: the score against a baseline, or how a window of samples was reduced."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +12,12 @@ import msgspec
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.output import failing_cleanly, out, read_input
+from cmbs.cli.api_help import print_arguments, print_operations
+from cmbs.cli.output import failing_cleanly, read_input
 from cmbs.errors import BeliefServerError, InvalidRequest
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from cmbs.api.call import Call
 
 _MAX_BYTES = 67_108_864
 _FAILED = 1
@@ -25,11 +25,15 @@ _FAILED = 1
 
 def call(
     operation: Annotated[
-        str | None, typer.Argument(help="What to call, by the name in the OpenAPI document.", metavar="OPERATION")
+        str | None,
+        typer.Argument(
+            help="What to call, by the name in the OpenAPI document; `--help` after it explains it.",
+            metavar="OPERATION",
+        ),
     ] = None,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="NAME=TEXT, NAME:=JSON, or NAME=@FILE for the text of a file.", metavar="[ARGUMENT]…"),
+        typer.Argument(help="NAME=TEXT, NAME:=JSON, or NAME=@FILE for the text of a file.", metavar="ARGUMENT"),
     ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the operations, or the arguments of the one that is named.")
@@ -57,17 +61,16 @@ def call(
     minimal: Annotated[bool, typer.Option(help="Leave the bulk out of the answer.")] = False,
 ) -> None:
     """Call an operation of the API, and print the answer as JSON. The key comes from `CMBS_KEY`."""
-    from cmbs.api.call import build_call, find_operation
     from cmbs.client import connect
 
     with failing_cleanly():
-        if list_ or operation is None:
-            out.print(_list_operations() if operation is None else _list_arguments(operation))
+        if operation is None:
+            print_operations()
             return
-        found = find_operation(operation)
-        if found.is_followed:
-            raise InvalidRequest(f"`{operation}` goes on without end: follow it with `cmbs follow`")
-        built = build_call(found, {**_read_file(input_), **_read_arguments(arguments or [])})
+        if list_:
+            print_arguments(operation)
+            return
+        built = _build(operation, {**_read_file(input_), **_read_arguments(arguments or [])})
         if fields:
             built = built.with_query(fields=fields)
         with connect(server, actor=actor) as client:
@@ -82,32 +85,19 @@ def call(
     sys.stdout.write(bytes(answer).decode() + "\n")
 
 
-def _list_operations() -> Table:
-    from cmbs.api.operations import OPERATIONS
+def _build(operation_id: str, arguments: dict[str, Any]) -> Call[Any]:
+    from cmbs.api.call import build_call, find_operation
 
-    rows = [(each.operation_id, each.scope or "", f"{each.method} {each.path}", each.summary) for each in OPERATIONS]
-    return _tabulate(("operation", "scope", "request", "what it does"), rows)
-
-
-def _list_arguments(operation: str) -> Table:
-    from cmbs.api.arguments import list_arguments
-    from cmbs.api.call import find_operation
-
-    rows = [
-        (each.name.rstrip("_"), "required" if each.is_required else "", each.kind, each.description)
-        for each in list_arguments(find_operation(operation))
-    ]
-    return _tabulate(("argument", "", "type", "what it is"), rows)
-
-
-def _tabulate(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(*titles, box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    step = "`cmbs api --list` lists the operations"
+    try:
+        operation = find_operation(operation_id)
+        if operation.is_followed:
+            raise InvalidRequest(f"`{operation_id}` goes on without end: follow it with `cmbs follow`")
+        step = f"`cmbs api {operation_id} --help` explains its arguments"
+        return build_call(operation, arguments)
+    except InvalidRequest as exc:
+        exc.details.setdefault("next", step)
+        raise
 
 
 def _read_file(file: str | None) -> dict[str, Any]:
@@ -118,7 +108,12 @@ def _read_file(file: str | None) -> dict[str, Any]:
 
 
 def _read_arguments(arguments: list[str]) -> dict[str, Any]:
-    return dict(map(_read_argument, arguments))
+    found: dict[str, Any] = {}
+    for name, value in map(_read_argument, arguments):
+        if name in found:
+            raise InvalidRequest(f"`{name}` is there twice: write several values as a list, `{name}:=[…]`")
+        found[name] = value
+    return found
 
 
 def _read_argument(text: str) -> tuple[str, Any]:

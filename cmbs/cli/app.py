@@ -15,10 +15,14 @@ import cmbs
 
 
 class LazyCommand(NamedTuple):
-    """Where a function or a `typer.Typer` is (`module:name`), and the first line of its help."""
+    """Where a function or a `typer.Typer` is (`module:name`), and the first line of its help.
+
+    `kind` is where the class of the command is, for a function that is more than a plain command.
+    """
 
     target: str
     help: str
+    kind: str = "typer.core:TyperCommand"
 
 
 COMMANDS = {
@@ -26,6 +30,7 @@ COMMANDS = {
     "api": LazyCommand(
         "cmbs.cli.api:call",
         "Call an operation of the API, and print the answer as JSON. The key comes from `CMBS_KEY`.",
+        "cmbs.cli.api_help:ApiCommand",
     ),
     "keys": LazyCommand(
         "cmbs.cli.keys:app", "Make, list and revoke API keys. The first one ends the time without keys."
@@ -113,14 +118,19 @@ COMMANDS = {
 
 def load_command(name: str) -> Any:
     """Import a command of the table."""
-    module, _, attribute = COMMANDS[name].target.partition(":")
-    target = getattr(import_module(module), attribute)
+    command = COMMANDS[name]
+    target = _import(command.target)
     holder = typer.Typer(pretty_exceptions_enable=False)
     if isinstance(target, typer.Typer):
         holder.add_typer(target, name=name)
     else:
-        holder.command(name)(target)
+        holder.command(name, cls=_import(command.kind))(target)
     return typer.main.get_group(holder).commands[name]
+
+
+def _import(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 class LazyGroup(TyperGroup):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Annotated
 
@@ -35,7 +36,6 @@ def decide(
     """Decide for other MCP gateways: Docker's, ToolHive, agentgateway."""
     from cmbs.cli.mcp_serving import serve_app
     from cmbs.mcp.deciders.app import OPTIONS, DecideOptions, load_app, open_decider
-    from cmbs.mcp.gateway.opening import run_async
 
     options = DecideOptions(
         space=space,
@@ -56,7 +56,7 @@ def decide(
             pass
 
     with failing_cleanly():
-        run_async(check())
+        asyncio.run(check())
         os.environ[OPTIONS] = msgspec.json.encode(options).decode()
         summary = [f"cmbs decide on http://{host}:{port}, space {space}"]
         if grpc_port is not None:

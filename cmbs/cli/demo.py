@@ -10,12 +10,10 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from cmbs.adapters.sre import FIRING, SILENT
 from cmbs.adapters.sre.webshop import closed_kit
@@ -34,7 +32,7 @@ PAUSE_SECONDS = 1.5
 METRICS, TRACES = "metrics", "traces"
 OBLIGATION_ID = "look-before-concluding"
 MIN_ELIMINATIONS = 18
-_OPERATOR = {"x-cmbs-actor": "operator:demo"}
+_OPERATOR = "operator:demo"
 _SECONDS = 30.0
 
 
@@ -157,15 +155,14 @@ class _Incident:
 
     async def play(self, story: tuple[Move, ...], pause: Callable[[], None]) -> str:
         """Open a session, and let the agents do what the story says."""
-        from cmbs.mcp.api import open_remote
+        from cmbs.mcp.asking import identify_caller, open_api
 
-        async with aclosing(open_remote(self._base)) as api:
-            operator = api.acting_as(_OPERATOR)
-            await operator.post("/v1/kits", msgspec.json.decode(format_kit(self._kit, "kit.json")))
+        async with open_api(self._base) as api:
+            operator = api.acting_as(identify_caller(_OPERATOR))
+            await operator.put_kit(format_kit(self._kit, "kit.json"), media_type="application/json")
             opened = await self._call(METRICS, "open_case", kit=self._kit.kit_id, about="the shop is slow")
             self._session_id = opened["handles"]["session_id"]
-            obligation = {"obligation_id": OBLIGATION_ID, "min_total_eliminations": MIN_ELIMINATIONS}
-            await operator.post(f"/v1/sessions/{self._session_id}/obligations", obligation)
+            await operator.enter_obligation(self._session_id, OBLIGATION_ID, MIN_ELIMINATIONS)
         self._say(f"demo: the shop is slow; {opened['n_survivors']} known faults could be why")
         self._say(f"demo: no conclusion counts before {MIN_ELIMINATIONS} of them are ruled out")
         for move in story:

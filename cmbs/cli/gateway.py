@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import msgspec
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.output import err, failing_cleanly, format_count, out
+from cmbs.cli.output import err, exiting_with_two, failing_cleanly, format_count, out
 from cmbs.cli.serve import StoreOption
 from cmbs.errors import InvalidRequest
 
@@ -74,12 +75,12 @@ def run(
 
 def _serve(options: Any, port: int | None) -> None:
     from cmbs.mcp.gateway.config import build_config
-    from cmbs.mcp.gateway.opening import OPTIONS, find_console, load_app, run_async, serve_stdio
+    from cmbs.mcp.gateway.opening import OPTIONS, find_console, load_app, serve_stdio
 
     build_config(options.upstreams, options.config)
     find_console(options)
     if port is None:
-        run_async(serve_stdio(options, os.environ))
+        asyncio.run(serve_stdio(options, os.environ))
         return
     from cmbs.cli.mcp_serving import serve_app
 
@@ -92,15 +93,15 @@ def _serve(options: Any, port: int | None) -> None:
 def changes(context: typer.Context) -> None:
     """Print what the servers say that is not what was pinned; exit code 1 where there is anything, or no answer."""
     from cmbs.mcp.gateway.definitions import describe_change
-    from cmbs.mcp.gateway.opening import open_gateway, run_async
+    from cmbs.mcp.gateway.opening import open_gateway
 
     async def look() -> tuple[dict[str, Any], dict[str, str]]:
         async with open_gateway(context.obj, os.environ) as gateway:
             await gateway.pinning.start()
             return gateway.pinning.list_changes(), gateway.pinning.unseen
 
-    with failing_cleanly():
-        found, unseen = run_async(look())
+    with exiting_with_two():
+        found, unseen = asyncio.run(look())
     for upstream, listed in found.items():
         for change in listed:
             out.print(f"{upstream} {change.name}: {describe_change(change)}; now {change.after}")
@@ -122,7 +123,7 @@ def accept(
     ] = None,
 ) -> None:
     """Pin what a server says now of one tool."""
-    from cmbs.mcp.gateway.opening import open_gateway, run_async
+    from cmbs.mcp.gateway.opening import open_gateway
 
     async def take() -> Any:
         async with open_gateway(context.obj, os.environ) as gateway:
@@ -132,7 +133,7 @@ def accept(
             return await gateway.pinning.accept(upstream, name, now)
 
     with failing_cleanly():
-        change = run_async(take())
+        change = asyncio.run(take())
     if change is None:
         err.print(f"{name} of {upstream} is what was pinned")
     else:

@@ -67,22 +67,18 @@ class _Chosen(NamedTuple):
 
 
 async def _answer(host: Host, event: Any, chosen: _Chosen) -> Any:
-    from cmbs.mcp.api import AUTHORIZATION
+    from cmbs.mcp.asking import identify_caller, open_api
     from cmbs.mcp.decisions import DecisionPoint
-    from cmbs.mcp.embedded import open_api
-    from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+    from cmbs.mcp.gateway.ledger import GatewayLedger
     from cmbs.mcp.gateway.opening import AGENT_KEY, OPERATOR_KEY
     from cmbs.mcp.hooks import ClaudeHook, CursorHook, HookFailed
     from cmbs.system import RandomIds, SystemClock
 
     if not isinstance(event, dict):
         raise HookFailed("the event must be a JSON object")
-    async with open_api(chosen.server, chosen.store) as api:
-        key, operator_key = os.environ.get(AGENT_KEY), os.environ.get(OPERATOR_KEY)
-        agent = api.acting_as(claim_actor("agent", chosen.actor) if key is None else {AUTHORIZATION: f"Bearer {key}"})
-        operator = api.acting_as(
-            claim_actor("operator", "hook") if operator_key is None else {AUTHORIZATION: f"Bearer {operator_key}"}
-        )
+    async with open_api(chosen.store if chosen.server is None else chosen.server) as api:
+        agent = api.acting_as(identify_caller(f"agent:{chosen.actor}", os.environ.get(AGENT_KEY)))
+        operator = api.acting_as(identify_caller("operator:hook", os.environ.get(OPERATOR_KEY)))
         # With the starter policy where the space is new: everything asks.
         await GatewayLedger(operator, chosen.space, SystemClock()).ensure_space([])
         point = DecisionPoint(operator, chosen.space, SystemClock(), RandomIds(), chosen.wait)

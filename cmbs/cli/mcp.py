@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Annotated
 
@@ -23,17 +24,15 @@ def mcp(
     ] = "agent:agent",
 ) -> None:
     """Serve belief and action to an agent, over MCP on standard streams."""
-    from cmbs.mcp.api import ACTOR, AUTHORIZATION
-    from cmbs.mcp.embedded import open_api
-    from cmbs.mcp.gateway.opening import AGENT_KEY, run_async
+    from cmbs.mcp.asking import identify_caller, open_api
+    from cmbs.mcp.gateway.opening import AGENT_KEY
     from cmbs.mcp.server.serving import serve_stdio
 
-    key = os.environ.get(AGENT_KEY)
-    identity = {ACTOR: actor} if key is None else {AUTHORIZATION: f"Bearer {key}"}
+    identity = identify_caller(actor, os.environ.get(AGENT_KEY))
 
     async def serve() -> None:
-        async with open_api(server, store) as api:
+        async with open_api(store if server is None else server) as api:
             await serve_stdio(api, identity)
 
     with failing_cleanly():
-        run_async(serve())
+        asyncio.run(serve())

@@ -79,7 +79,7 @@ class AsyncOperations:
         *,
         ontology: Mapping[str, Json] | None = None,
         hypotheses: Iterable[str] | None = None,
-        metadata: Json | None = None,
+        metadata: Json = None,
         policy: Mapping[str, Json] | None = None,
         hypothesis_attributes: Mapping[str, Mapping[str, Json]] | None = None,
         provider: str | None = None,
@@ -201,7 +201,7 @@ class AsyncOperations:
         eliminated: Iterable[str],
         *,
         observation_id: str | None = None,
-        justification: Json | None = None,
+        justification: Json = None,
     ) -> EliminateResponse:
         """Eliminate hypotheses for good.
 
@@ -233,7 +233,7 @@ class AsyncOperations:
         *,
         source_id: str | None = None,
         observation_id: str | None = None,
-        justification: Json | None = None,
+        justification: Json = None,
         seen_at: str | None = None,
     ) -> ObserveResponse:
         """Tell what was seen.
@@ -434,9 +434,7 @@ class AsyncOperations:
         )
         return answer
 
-    async def request_exit(
-        self, session_id: str, obligation_id: str, *, context: Json | None = None
-    ) -> ApprovalResponse:
+    async def request_exit(self, session_id: str, obligation_id: str, *, context: Json = None) -> ApprovalResponse:
         """Ask to exit an obligation.
 
         REQUEST_EXIT. Approved once enough was eliminated since it was entered.
@@ -452,7 +450,7 @@ class AsyncOperations:
         return answer
 
     async def declare_conclusion(
-        self, session_id: str, conclusion_id: str, *, context: Json | None = None
+        self, session_id: str, conclusion_id: str, *, context: Json = None
     ) -> DeclareConclusionResponse:
         """State a conclusion.
 
@@ -468,7 +466,7 @@ class AsyncOperations:
         )
         return answer
 
-    async def request_termination(self, session_id: str, *, context: Json | None = None) -> ApprovalResponse:
+    async def request_termination(self, session_id: str, *, context: Json = None) -> ApprovalResponse:
         """Ask to end the session.
 
         REQUEST_TERMINATION. Approved with one survivor, no active obligation and stable conclusions, or by force
@@ -727,7 +725,7 @@ class AsyncOperations:
         *,
         mode: str | None = None,
         policy: Mapping[str, str] | None = None,
-        policy_file: Json | None = None,
+        policy_file: Json = None,
         operators_needed: int | None = None,
     ) -> SpaceResponse:
         """Create a space.
@@ -1534,7 +1532,7 @@ class AsyncOperations:
         execution_id: str,
         status: str,
         *,
-        result: Json | None = None,
+        result: Json = None,
         error: str | None = None,
         duration_ms: int | None = None,
     ) -> RecordedOutcome:
@@ -1568,8 +1566,8 @@ class AsyncOperations:
         args_schema: Json,
         *,
         description: str | None = None,
-        result_schema: Json | None = None,
-        target: Json | None = None,
+        result_schema: Json = None,
+        target: Json = None,
         timeout_ms: int | None = None,
         max_result_bytes: int | None = None,
         writes: bool | None = None,
@@ -1683,7 +1681,7 @@ class AsyncOperations:
         session_id: str,
         agents: Iterable[str],
         *,
-        attributes: Json | None = None,
+        attributes: Json = None,
         title: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> StepResponse:

@@ -31,12 +31,13 @@ from cmbs.client.exchange import (
     Outcome,
     Patience,
     Pause,
+    check_headers,
     exchange,
 )
 from cmbs.client.following import MAX_EVENT_BYTES, SILENCE_SECONDS, Follow, FollowOptions, JournalFollow, StreamFollow
 from cmbs.client.operations import Operations
 from cmbs.client.steps import Done, Steps, advance
-from cmbs.errors import CmbsError
+from cmbs.errors import CmbsError, InvalidRequest
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -125,30 +126,33 @@ class Client(Operations):
 
     def request(self, operation_id: str, *, fields: Sequence[str] = (), **arguments: Any) -> dict[str, Any]:
         """The answer to an operation as plain JSON; with `fields`, dotted names, only these parts of it are sent."""
-        call = build_call(find_operation(operation_id), arguments)
-        plain: Call[dict[str, Any]] = replace(call, answer=dict[str, Any])
-        return self.send(plain.picking(fields) if fields else plain)
+        operation = find_operation(operation_id)
+        if operation.is_followed:
+            raise InvalidRequest(f"`{operation_id}` goes on without end: use the method of this name")
+        plain: Call[dict[str, Any]] = replace(build_call(operation, arguments), answer=dict[str, Any])
+        chosen = [fields] if isinstance(fields, str) else fields
+        return self.send(plain.picking(chosen) if chosen else plain)
 
     def with_options(
         self, *, if_match: str | None = None, idempotency_key: str | None = None, minimal: bool = False
     ) -> Self:
-        """The same client with options for what it sends.
+        """The same client, over the same connections, with these options alone for what it sends.
 
         Args:
             if_match: The head, as an event id, that a write continues: refused where there are events since.
-            idempotency_key: The key under which a write is applied once.
+            idempotency_key: The key under which one write is applied once; another write under it is refused.
             minimal: Whether answers come without their bulk, such as the survivors.
         """
-        return self._vary(
-            _options={
-                "if_match": None if if_match is None else f'"{if_match}"',
-                "idempotency_key": idempotency_key,
-                "prefer": "return=minimal" if minimal else None,
-            }
-        )
+        options = {
+            "if_match": None if if_match is None else f'"{if_match}"',
+            "idempotency_key": idempotency_key,
+            "prefer": "return=minimal" if minimal else None,
+        }
+        check_headers(options)
+        return self._vary(_options=options)
 
     def acting_as(self, identity: Mapping[str, str]) -> Self:
-        """The same server, asked by another caller: whom these headers name."""
+        """The same server, asked by another caller: whom these headers name, as `{"x-cmbs-actor": "agent:planner"}`."""
         return self._vary(_identity=Identity(identity))
 
     def each(self, list_page: Callable[P, PageOf[Item_co]], *args: P.args, **kwargs: P.kwargs) -> Generator[Item_co]:
@@ -167,7 +171,7 @@ class Client(Operations):
                 return
 
     def case(self, **options: Unpack[CaseOptions]) -> Case:
-        """A case to work on, in an `with` block: its session, and the case of the space where one is named."""
+        """A case to work on inside of `with`: its session, and the case of the space where one is named."""
         return Case(self, options)
 
     def follow_session(self, session_id: str, *, from_: int | None = None) -> Generator[AuditEvent]:

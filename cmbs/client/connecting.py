@@ -111,7 +111,13 @@ def connect_async(
 
 def _find(server: str | Application, settings: Mapping[str, str] | None) -> _Place:
     if not isinstance(server, str):
-        return _Place("an application in this process", _LOCAL, service=server.service)
+        service = getattr(server, "service", None)
+        if service is None:
+            raise InvalidRequest(
+                f"`{type(server).__name__}` is no server: pass an address, a store, or what `create_app` made",
+                {"field": "server", "accepted": _SHAPES},
+            )
+        return _Place("an application in this process", _LOCAL, service=service)
     try:
         parts = urlsplit(server)
     except ValueError as exc:

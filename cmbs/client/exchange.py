@@ -7,7 +7,9 @@ nothing, and every write has a key under which a server applies it once.
 from __future__ import annotations
 
 import email.utils
+import math
 import random
+import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from cmbs.client.errors import (
     UnreadableAnswer,
     rebuild_error,
 )
-from cmbs.errors import BeliefServerError, CmbsError, StoreUnavailable
+from cmbs.errors import BeliefServerError, CmbsError, InvalidRequest, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -39,6 +41,9 @@ _RESULTS = range(200, 300)
 _REDIRECTS = range(300, 400)
 _ERRORS = range(400, 600)
 _MAX_SHOWN = 200
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
+# Of so many streams the head is known; a client may live as long as its server.
+_MAX_HEADS = 10_000
 _MAX_RETRY_AFTER_SECONDS = 3600.0
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 _DECODERS_LOCK = Lock()
@@ -74,8 +79,20 @@ SYSTEM = Environment(time.monotonic, random.Random().random, lambda: str(uuid4()
 class Identity(dict[str, str]):
     """The headers that say who is asking. What they hold is not shown: it may be a key."""
 
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        check_headers(headers)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self)})"
+
+
+def check_headers(headers: Mapping[str, str | None]) -> None:
+    """InvalidRequest for what no header can hold, also where none is sent: what works here works over HTTP too."""
+    for name, value in headers.items():
+        if value is not None and _HEADER_VALUE.fullmatch(value) is None:
+            field = name.replace("_", "-")
+            raise InvalidRequest(f"`{field}` must be printable ASCII", {"header": field, "accepted": "printable ASCII"})
 
 
 class Attempt(NamedTuple):
@@ -126,7 +143,7 @@ class ErrorBody(msgspec.Struct):
 
 
 class Heads:
-    """The highest head that was seen of each stream. For several threads."""
+    """The highest head that was seen of each of the streams used last. For several threads."""
 
     def __init__(self) -> None:
         self._heads: dict[str, Head] = {}
@@ -134,26 +151,32 @@ class Heads:
 
     def find(self, stream_id: str | None) -> Head | None:
         """The highest head of a stream; None where none was seen."""
-        return None if stream_id is None else self._heads.get(stream_id)
+        if stream_id is None:
+            return None
+        # A head that is noted is out of the table for a moment.
+        with self._lock:
+            return self._heads.get(stream_id)
 
     def note(self, stream_id: str, found: Head, floor: Head | None) -> None:
         """Keep a head; HeadWentBack where it is behind `floor`, which was seen before the request was sent."""
         if floor is not None and (found.seq < floor.seq or (found.seq == floor.seq and found != floor)):
             raise HeadWentBack(stream_id, floor, found)
         with self._lock:
-            known = self._heads.get(stream_id)
-            if known is None or found.seq > known.seq:
-                self._heads[stream_id] = found
+            known = self._heads.pop(stream_id, None)
+            self._heads[stream_id] = found if known is None or found.seq > known.seq else known
+            if len(self._heads) > _MAX_HEADS:
+                del self._heads[next(iter(self._heads))]
 
 
 def exchange(call: Call[T], patience: Patience, heads: Heads, environment: Environment, *, pin: bool) -> Exchange[T]:
     """The steps of a call, and its result. `pin` lets a write continue the highest head that was seen and no other."""
     headers = _headers_of(call, heads, environment, pin=pin)
-    end = environment.now() + patience.deadline + call.wait
+    held = _read_wait(call)
+    end = environment.now() + patience.deadline + held
     attempt = 0
     while True:
         floor = heads.find(call.stream_id)
-        timeout = min(patience.timeout + call.wait, end - environment.now())
+        timeout = min(patience.timeout + held, end - environment.now())
         outcome = yield Attempt(call, headers, max(timeout, 0.001), end)
         failure, asked = _judge(outcome)
         if isinstance(outcome, Answer) and failure is None:
@@ -167,6 +190,14 @@ def exchange(call: Call[T], patience: Patience, heads: Heads, environment: Envir
         if failure is not None and (attempt >= patience.attempts or environment.now() + seconds >= end):
             raise failure
         yield Pause(seconds)
+
+
+def _read_wait(call: Call[Any]) -> float:
+    """Seconds that the server may hold the answer back; 0 for what is no number of seconds, which it then refuses."""
+    try:
+        return call.wait if math.isfinite(call.wait) else 0.0
+    except ValueError:
+        return 0.0
 
 
 def _headers_of(call: Call[Any], heads: Heads, environment: Environment, *, pin: bool) -> dict[str, str]:

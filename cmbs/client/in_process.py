@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
 
 import httpx2
@@ -16,6 +17,8 @@ from cmbs.client.errors import RequestFailed, Unreachable
 from cmbs.client.exchange import Answer, Attempt
 
 T = TypeVar("T")
+
+_CLOSED = "the client is closed"
 
 
 class Service(Protocol):
@@ -32,6 +35,7 @@ class AsyncInProcessTransport:
         """`close` is called, in a thread, when the client is closed."""
         self._service = service
         self._close = close
+        self._is_closed = False
 
     async def send(self, attempt: Attempt) -> Answer:
         """The answer; the server's error, or Unreachable where none comes in time."""
@@ -56,10 +60,15 @@ class AsyncInProcessTransport:
 
     async def close(self) -> None:
         """Close what was opened for this client alone."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._close is not None:
             await asyncio.to_thread(self._close)
 
     async def _call(self, attempt: Attempt, gone: Callable[[], Awaitable[None]]) -> Any:
+        if self._is_closed:
+            raise RuntimeError(_CLOSED)
         try:
             return await self._service.call(attempt.call, attempt.headers, gone)
         except TransportError as exc:
@@ -75,6 +84,9 @@ class InProcessTransport:
     def __init__(self, service: Service, close: Callable[[], None] | None = None) -> None:
         self._inner = AsyncInProcessTransport(service)
         self._close = close
+        self._lock = Lock()
+        self._is_closed = False
+        self._followed: set[Any] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="cmbs-client", daemon=True)
         self._thread.start()
@@ -88,23 +100,45 @@ class InProcessTransport:
         """An answer that goes on, until its reader leaves."""
         following = self._inner.follow(attempt)
         response = self._wait_for(_enter(following))
+        self._followed.add(following)
         try:
-            stream = _LoopStream(self._wait_for, response)
-            yield _respond(response.headers, stream)
+            yield _respond(response.headers, _LoopStream(self._wait_for, response))
         finally:
-            self._wait_for(_leave(following))
+            if not self._is_closed:
+                self._followed.discard(following)
+                self._wait_for(_leave(following))
 
     def close(self) -> None:
-        """Close what was opened for this client alone, and end the thread."""
+        """Close what was opened for this client alone, and end the thread. What still waits in other threads ends."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
         if self._close is not None:
             self._close()
-        self._wait_for(self._loop.shutdown_default_executor())
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
+    async def _end(self) -> None:
+        """End what still runs on the event loop."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        while self._followed:
+            await _leave(self._followed.pop())
+        await asyncio.get_running_loop().shutdown_default_executor()
+
     def _wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        if self._is_closed:
+            coroutine.close()
+            raise RuntimeError(_CLOSED)
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        except CancelledError as exc:
+            raise Unreachable("the client was closed before the answer was complete") from exc
 
 
 def _respond(headers: Any, stream: httpx2.AsyncByteStream | httpx2.SyncByteStream) -> httpx2.Response:

@@ -79,7 +79,7 @@ class Operations:
         *,
         ontology: Mapping[str, Json] | None = None,
         hypotheses: Iterable[str] | None = None,
-        metadata: Json | None = None,
+        metadata: Json = None,
         policy: Mapping[str, Json] | None = None,
         hypothesis_attributes: Mapping[str, Mapping[str, Json]] | None = None,
         provider: str | None = None,
@@ -201,7 +201,7 @@ class Operations:
         eliminated: Iterable[str],
         *,
         observation_id: str | None = None,
-        justification: Json | None = None,
+        justification: Json = None,
     ) -> EliminateResponse:
         """Eliminate hypotheses for good.
 
@@ -233,7 +233,7 @@ class Operations:
         *,
         source_id: str | None = None,
         observation_id: str | None = None,
-        justification: Json | None = None,
+        justification: Json = None,
         seen_at: str | None = None,
     ) -> ObserveResponse:
         """Tell what was seen.
@@ -432,7 +432,7 @@ class Operations:
         )
         return answer
 
-    def request_exit(self, session_id: str, obligation_id: str, *, context: Json | None = None) -> ApprovalResponse:
+    def request_exit(self, session_id: str, obligation_id: str, *, context: Json = None) -> ApprovalResponse:
         """Ask to exit an obligation.
 
         REQUEST_EXIT. Approved once enough was eliminated since it was entered.
@@ -448,7 +448,7 @@ class Operations:
         return answer
 
     def declare_conclusion(
-        self, session_id: str, conclusion_id: str, *, context: Json | None = None
+        self, session_id: str, conclusion_id: str, *, context: Json = None
     ) -> DeclareConclusionResponse:
         """State a conclusion.
 
@@ -464,7 +464,7 @@ class Operations:
         )
         return answer
 
-    def request_termination(self, session_id: str, *, context: Json | None = None) -> ApprovalResponse:
+    def request_termination(self, session_id: str, *, context: Json = None) -> ApprovalResponse:
         """Ask to end the session.
 
         REQUEST_TERMINATION. Approved with one survivor, no active obligation and stable conclusions, or by force
@@ -723,7 +723,7 @@ class Operations:
         *,
         mode: str | None = None,
         policy: Mapping[str, str] | None = None,
-        policy_file: Json | None = None,
+        policy_file: Json = None,
         operators_needed: int | None = None,
     ) -> SpaceResponse:
         """Create a space.
@@ -1520,7 +1520,7 @@ class Operations:
         execution_id: str,
         status: str,
         *,
-        result: Json | None = None,
+        result: Json = None,
         error: str | None = None,
         duration_ms: int | None = None,
     ) -> RecordedOutcome:
@@ -1554,8 +1554,8 @@ class Operations:
         args_schema: Json,
         *,
         description: str | None = None,
-        result_schema: Json | None = None,
-        target: Json | None = None,
+        result_schema: Json = None,
+        target: Json = None,
         timeout_ms: int | None = None,
         max_result_bytes: int | None = None,
         writes: bool | None = None,
@@ -1667,7 +1667,7 @@ class Operations:
         session_id: str,
         agents: Iterable[str],
         *,
-        attributes: Json | None = None,
+        attributes: Json = None,
         title: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> StepResponse:

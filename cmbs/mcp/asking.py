@@ -10,14 +10,14 @@ AUTHORIZATION = "authorization"
 ACTOR = "x-cmbs-actor"
 # The longest that the server holds a request with `wait`.
 MAX_WAIT_SECONDS = 20
-# Once: whoever asks through MCP is told what failed, and knows better whether to ask again.
+# One attempt: a caller over MCP is told what failed, and decides whether to ask again.
 _PATIENCE = Patience(timeout=60.0, deadline=60.0, attempts=1)
 
 
 def open_api(server: str | Application) -> AsyncClient:
     """A client of a server elsewhere, of one over a store, or of an application in this process.
 
-    By itself it is nobody: `acting_as` says who asks.
+    It sends no key and no name: `acting_as` says who asks.
     """
     return connect_async(server, key="", patience=_PATIENCE, proxies=False)
 

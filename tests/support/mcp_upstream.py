@@ -16,23 +16,32 @@ from mcp.server.runner import serve_loop
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from cmbs.api.spaces import ExecutionResponse, ProposalResponse, ToolCallItem
 from cmbs.bootstrap import Settings, build_app
+from cmbs.client import AsyncClient
 from cmbs.http import BeliefApp
-from cmbs.mcp.api import Api, open_local
+from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.mcp.gateway.connections import Connections
-from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway, GatewaySettings
 from cmbs.substrate.tools.mcp_servers import StdioServer
 from cmbs.system import SystemClock
 
 Wire = dict[str, Any]
 Behaviour = Callable[[Any, Wire], Awaitable[Wire]]
-SPACE = "/v1/spaces/mcp"
+SPACE = "mcp"
 
 
 def text_of(result: Any) -> str:
     return str(result.content[0].text)
+
+
+def tool_of(proposal: ProposalResponse) -> str:
+    """The tool that a proposal of one call is about."""
+    (call,) = proposal.candidates
+    assert isinstance(call, ToolCallItem)
+    return call.tool_id
 
 
 def define(name: str, *, reads: bool = False, **more: Any) -> Wire:
@@ -165,11 +174,11 @@ def answer_text(text: str, **more: Any) -> Behaviour:
 class Bench:
     """A gateway, what stands behind it, and an operator."""
 
-    def __init__(self, app: BeliefApp, gateway: Gateway, api: Api) -> None:
+    def __init__(self, app: BeliefApp, gateway: Gateway, api: AsyncClient) -> None:
         self.app = app
         self.gateway = gateway
         self.api = api
-        self.operator = api.acting_as(claim_actor("operator", "boss"))
+        self.operator = api.acting_as(identify_caller("operator:boss"))
 
     def client(self, *, modern: bool = True, **options: Any) -> Client:
         server = self.gateway.build_server()
@@ -178,20 +187,21 @@ class Bench:
         return Client(InMemoryTransport(server), mode=mode, cache=None, **options)
 
     async def approve_all(self) -> list[str]:
-        pending = [each async for each in self.operator.pages(f"{SPACE}/approvals", "approvals", status="pending")]
-        for each in pending:
-            await self.operator.post(f"{SPACE}/approvals/{each['approval_id']}/approve")
-        return [each["approval_id"] for each in pending]
+        operator = self.operator
+        pending = [each.approval_id async for each in operator.each(operator.list_approvals, SPACE, status="pending")]
+        for approval_id in pending:
+            await operator.approve(SPACE, approval_id)
+        return pending
 
-    async def proposals(self) -> list[Wire]:
-        return [each async for each in self.operator.pages(f"{SPACE}/proposals", "proposals")]
+    async def proposals(self) -> list[ProposalResponse]:
+        return [each async for each in self.operator.each(self.operator.list_proposals, SPACE)]
 
-    async def executions(self) -> list[Wire]:
-        return [each async for each in self.operator.pages(f"{SPACE}/executions", "executions")]
+    async def executions(self) -> list[ExecutionResponse]:
+        return [each async for each in self.operator.each(self.operator.list_executions, SPACE)]
 
     async def notes(self, noticed: str) -> list[Wire]:
-        found = [each async for each in self.operator.pages(f"{SPACE}/memory", "memory")]
-        return [each["claim"] for each in found if each["claim"].get("noticed") == noticed]
+        claims = [each.claim async for each in self.operator.each(self.operator.list_memory, SPACE)]
+        return [claim for claim in claims if claim.get("noticed") == noticed]
 
 
 @asynccontextmanager
@@ -204,14 +214,14 @@ async def open_bench(
     """A gateway in front of scripted servers, over a store of its own or over an application that goes on after it."""
     own = app is None
     app = build_app(Settings(store=store), {}) if app is None else app
-    api = open_local(app)
+    api = open_api(app)
     config = GatewayConfig({name: StdioServer([name]) for name in upstreams})
 
     async def open_target(server: Any, values: dict[str, str], stack: AsyncExitStack) -> Any:
         return upstreams[server.command[0]].open()
 
     connections = Connections(config, {}, open_target)
-    ledger = GatewayLedger(api.acting_as(claim_actor("operator", "gateway")), "mcp", SystemClock())
+    ledger = GatewayLedger(api.acting_as(identify_caller("operator:gateway")), SPACE, SystemClock())
     chosen = GatewaySettings(**{"wait_seconds": 0.05, "check_seconds": 3600.0, **settings})
     gateway = Gateway(api, ledger, connections, chosen)
     try:

@@ -53,6 +53,9 @@ def test_a_file_is_sent_as_it_is_and_an_actor_is_named(tmp_path: Path) -> None:
         (("put_kit", "text=@bytes.bin"), "`bytes.bin` is no text in UTF-8"),
         (("put_kit", "text=@nowhere.yaml"), "No such file"),
         (("declare_session", "kit:=" + "[" * 100_000), "is not JSON"),
+        (("zzz",), "`cmbs api --list` lists the operations"),
+        (("query_belief",), "`cmbs api query_belief --help` explains its arguments"),
+        (("list_sessions", "label=a:b", "label=c:d"), "`label` is there twice: write several values as a list"),
         (("healthz", "--server", "ftp://x"), "is no place of a server"),
         (("healthz", "--server", "http://[::1"), "is no place of a server"),
     ],
@@ -76,3 +79,35 @@ def test_operations_and_their_arguments_are_listed() -> None:
     arguments = invoke("api", "observe", "--list").stdout
     assert [word for word in ("session_id", "probe_id", "required", "seen_at") if word not in arguments] == []
     assert "did you mean `observe`" in invoke("api", "observ", "--list").stderr
+
+
+@pytest.mark.req("CLIENT-12")
+def test_help_after_an_operation_is_about_that_operation() -> None:
+    helped = invoke("api", "observe", "--help")
+    assert helped.exit_code == 0, helped.output
+    words = ("Tell what was seen.", "POST /v1/sessions/{session_id}/observations", "belief:write", "response:=JSON")
+    assert [word for word in words if word not in helped.stdout] == []
+    assert "text=@FILE" in invoke("api", "--server", "http://127.0.0.1:1", "put_kit", "--help").stdout
+    assert "It takes no arguments." in invoke("api", "whoami", "--help").stdout
+    assert "`cmbs follow`" in invoke("api", "follow_all", "--help").stdout
+    unknown = invoke("api", "observ", "--help")
+    assert (unknown.exit_code, "did you mean `observe`" in unknown.stderr) == (2, True)
+    assert "--idempotency-key" in invoke("api", "--help").stdout
+
+
+@pytest.mark.req("CLIENT-12")
+def test_what_is_listed_for_a_program_has_one_line_for_each_row() -> None:
+    listed = invoke("api", "--list", COLUMNS="40").stdout.splitlines()
+    assert [line.split()[0] for line in listed[1:]] == [each.operation_id for each in OPERATIONS]
+    (line,) = (each for each in listed if each.startswith("put_kit "))
+    assert line.split()[1:4] == ["spaces:operate", "POST", "/v1/kits"]
+
+
+@pytest.mark.req("CLIENT-12")
+def test_a_wait_that_is_no_number_is_refused_by_the_server(tmp_path: Path) -> None:
+    for wait in ("abc", "inf", "nan", "1e999"):
+        ran = invoke(
+            "api", "query_belief", "session_id=s", f"wait={wait}", "--server", f"sqlite:///{tmp_path / 's.db'}"
+        )
+        error = json.loads(ran.stdout)["error"]
+        assert (ran.exit_code, error["code"], error["details"]["field"]) == (1, "INVALID_REQUEST", "wait")

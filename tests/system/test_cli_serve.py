@@ -451,9 +451,12 @@ def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("answer", "said_of_it"),
     [
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{", "STORE_UNAVAILABLE: the cmbs server does not answer: "),
-        (b"gone\r\n\r\n", "STORE_UNAVAILABLE: the cmbs server does not answer: "),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n<", "INTERNAL_ERROR: the answer is not JSON"),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{",
+            "the connection to `{}` broke before the answer was complete",
+        ),
+        (b"gone\r\n\r\n", "the connection to `{}` broke before the answer was complete"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n<", "the answer is `nothing`, not `application/json`"),
     ],
     ids=["cut-short", "no-http", "no-json"],
 )
@@ -472,7 +475,7 @@ def test_the_demo_says_that_the_server_went_away_in_the_middle(
         demo.play_in_background(address, said.append, wait=lambda _: None).join(TIMEOUT_SECONDS)
         answering.result(TIMEOUT_SECONDS)
     assert len(said) == 1
-    assert said[0].startswith(f"demo: stopped: {said_of_it}")
+    assert said[0].startswith(f"demo: stopped: {said_of_it.format(address)}")
 
 
 def answer_each(listening: socket.socket, answers: tuple[bytes, ...]) -> None:

@@ -202,15 +202,14 @@ def test_a_host_over_http_is_shown_the_approval_in_the_console_of_the_server(tmp
 def approve_all(store: Path) -> None:
     """An operator, by a server of their own over the same store."""
     from cmbs.bootstrap import Settings, build_app
-    from cmbs.mcp.api import open_local
+    from cmbs.mcp.asking import identify_caller, open_api
 
     async def approve() -> int:
         app = build_app(Settings(store=f"sqlite:///{store}"), {})
-        operator = open_local(app).acting_as({"x-cmbs-actor": "operator:boss"})
-        pages = operator.pages("/v1/spaces/mcp/approvals", "approvals", status="pending")
-        pending = [each["approval_id"] async for each in pages]
-        for approval_id in pending:
-            await operator.post(f"/v1/spaces/mcp/approvals/{approval_id}/approve")
+        operator = open_api(app).acting_as(identify_caller("operator:boss"))
+        pending = (await operator.list_approvals("mcp", status="pending")).approvals
+        for each in pending:
+            await operator.approve("mcp", each.approval_id)
         app.close()
         return len(pending)
 

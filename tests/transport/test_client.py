@@ -8,14 +8,28 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, cast
 
 import pytest
 
-from cmbs.client import AsyncClient, Client, Patience, Unreachable, connect, connect_async
+from cmbs.belief.server import BeliefServer
+from cmbs.belief_api import create_app
+from cmbs.client import AsyncClient, Client, Patience, RequestFailed, Unreachable, connect, connect_async
 from cmbs.client.errors import Head
-from cmbs.errors import Forbidden, HeadMismatch, InvalidRequest, LimitExceeded, SessionNotFound, Unauthenticated
+from cmbs.errors import (
+    Conflict,
+    Forbidden,
+    HeadMismatch,
+    InvalidRequest,
+    LimitExceeded,
+    SessionNotFound,
+    Unauthenticated,
+)
+from cmbs.stores import InMemoryStore
+from cmbs.testing import FailingStore, Moment
 from tests.support.carriers import TLS, TLS_OPTIONS, client_context
 from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
 from tests.support.transports import ONTOLOGY
@@ -62,6 +76,49 @@ def test_a_part_of_an_answer_is_plain_json(client: Client) -> None:
     assert part == {"n_survivors": 7, "terminated": False}
     with pytest.raises(InvalidRequest, match="not a field of this answer"):
         client.request("query_belief", session_id=session_id, fields=["n_surviors"])
+    assert client.request("query_belief", session_id=session_id, fields="n_survivors") == {"n_survivors": 7}
+    assert client.request("query_belief", session_id=session_id)["survivors"] == [f"h{number}" for number in range(7)]
+    with pytest.raises(InvalidRequest, match="did you mean `query_belief`"):
+        client.request("query_beleif", session_id=session_id)
+    with pytest.raises(InvalidRequest, match="`follow_session` goes on without end"):
+        client.request("follow_session", session_id=session_id)
+
+
+def test_options_are_those_of_the_client_that_was_given_and_of_no_other(client: Client) -> None:
+    session_id = declare(client)
+    careful = client.with_options(if_match="e0", minimal=True)
+    assert careful.query_belief(session_id).survivors is None
+    with pytest.raises(HeadMismatch):
+        careful.declare_conclusion(session_id, "h1")
+    once = careful.with_options(idempotency_key="k")
+    first = once.declare_conclusion(session_id, "h1")
+    assert first.snapshot.survivors is not None
+    assert (first.replayed, once.declare_conclusion(session_id, "h1").replayed) == (False, True)
+    with pytest.raises(Conflict, match="idempotency key `k`"):
+        once.declare_conclusion(session_id, "h2")
+    # What it saw, the others know.
+    assert client.heads.find(session_id) == careful.heads.find(session_id) == Head(1, first.audit_event_id)
+    assert not client.declare_conclusion(session_id, "h1").replayed
+
+
+def test_a_client_that_acts_as_another_says_so(client: Client) -> None:
+    other = client.acting_as({"x-cmbs-actor": "operator:ops"})
+    assert (other.whoami().kind, other.whoami().id) == ("operator", "ops")
+    assert client.whoami().kind == "agent"
+    assert "operator:ops" not in repr(vars(other))
+
+
+def test_what_no_header_can_hold_is_refused_wherever_the_server_is() -> None:
+    for server in ("memory:", "http://127.0.0.1:1"):
+        with connect(server) as opened:
+            for value in ("é", "\u2603", "k\r\nx-cmbs-actor: operator:ops", "k ", "\x7f"):
+                with pytest.raises(InvalidRequest, match="`idempotency-key` must be printable ASCII"):
+                    opened.with_options(idempotency_key=value)
+                with pytest.raises(InvalidRequest, match="`x-cmbs-actor` must be printable ASCII"):
+                    opened.acting_as({"x-cmbs-actor": value})
+        with pytest.raises(InvalidRequest, match="must be printable ASCII") as raised:
+            connect(server, key="hunter2\n")
+        assert "hunter2" not in f"{raised.value!r} {raised.value.details}"
 
 
 def test_a_minimal_answer_has_no_survivors_and_says_how_many_there_are(client: Client) -> None:
@@ -144,17 +201,94 @@ def test_settings_of_a_server_in_this_process_are_those_of_the_environment() -> 
         connect("http://127.0.0.1:1", settings={})
 
 
+class SilentService:
+    """Of an application that never answers."""
+
+    async def call(self, *arguments: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+
+class SilentApplication:
+    """An application that never answers."""
+
+    service = SilentService()
+
+
+@pytest.mark.req("CLIENT-06")
 def test_an_application_that_fails_is_told_as_a_server_that_does() -> None:
-    async def silent(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
+    hurried = Patience(timeout=0.01, attempts=1)
+    with connect(SilentApplication(), patience=hurried) as client, pytest.raises(Unreachable, match="in time"):
+        client.healthz()
+    store = FailingStore(InMemoryStore())
+    server = BeliefServer(store=store)
+    with closing(create_app(server)) as app, connect(app, patience=Patience(first_pause=0.0)) as client:
+        session_id = declare(client)
+        store.fail("append", error=ZeroDivisionError("hunter2"))
+        with pytest.raises(RequestFailed, match="the server failed") as raised:
+            client.declare_conclusion(session_id, "h1")
+        assert (raised.value.status, raised.value.code) == (500, "INTERNAL_ERROR")
+        assert "hunter2" not in f"{raised.value} {raised.value.details}"
+        # What may pass is tried again, and under one key.
+        store.fail("append", moment=Moment.AFTER)
+        assert client.declare_conclusion(session_id, "h1").accepted
+        assert len(client.audit_trace(session_id).events) == 2
 
-    async def cut(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
-        await send({"type": "http.response.body", "body": b"{", "more_body": True})
 
-    for application in (silent, cut):
-        with connect(application, patience=Patience(attempts=1)) as client, pytest.raises(Unreachable):
+def test_what_is_no_server_is_refused() -> None:
+    async def other(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError
+
+    for made in (other, None, Path("cmbs.db")):
+        for connecting in (connect, connect_async):
+            with pytest.raises(
+                InvalidRequest, match="is no server: pass an address, a store, or what `create_app` made"
+            ):
+                connecting(cast("Any", made))
+
+
+def test_a_client_that_is_closed_says_so_and_may_be_closed_again() -> None:
+    for server in ("memory:", "http://127.0.0.1:1"):
+        client = connect(server)
+        client.close()
+        client.close()
+        with pytest.raises(RuntimeError, match="closed"):
             client.healthz()
+
+        async def close(server: str = server) -> None:
+            client = connect_async(server)
+            await client.close()
+            await client.close()
+            with pytest.raises(RuntimeError, match="closed"):
+                await client.healthz()
+
+        asyncio.run(close())
+
+
+def test_what_waits_in_another_thread_ends_when_the_client_is_closed() -> None:
+    with closing(create_app(BeliefServer())) as app, ThreadPoolExecutor(2) as threads:
+        client = connect(app)
+        session_id = declare(client)
+        seen: SimpleQueue[int] = SimpleQueue()
+
+        def follow() -> None:
+            for event in client.follow_session(session_id, from_=0):
+                seen.put(event.seq)
+
+        def wait() -> None:
+            client.query_belief(session_id, wait=30, after=1)
+
+        waiting = [threads.submit(follow)]
+        client.eliminate(session_id, "probe", ["h0"])
+        assert [seen.get(timeout=30), seen.get(timeout=30)] == [0, 1]
+        waiting.append(threads.submit(wait))
+        client.close()
+        for each in waiting:
+            with pytest.raises(RuntimeError, match="the client is closed"):
+                each.result(30)
+        # The application serves on, and counts the follower no longer.
+        assert app.service.followers.count == 0
+        with connect(app) as other:
+            assert other.query_belief(session_id).n_survivors == 6
 
 
 def test_a_key_and_its_actor(tmp_path: Path) -> None:

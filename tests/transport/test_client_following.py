@@ -30,6 +30,7 @@ from tests.support.transports import ONTOLOGY
 
 AT_ONCE = Patience(first_pause=0.0, deadline=0.0, attempts=8)
 N_ENTRIES = 12
+NOW = "2026-01-01T00:00:00.000000Z"
 EVENT_STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
 )
@@ -37,10 +38,11 @@ REVOKED = {"reason": "permission_lost", "code": "FORBIDDEN", "message": "the key
 
 
 def entry_of(seq: int) -> dict[str, Any]:
-    hashes = dict.fromkeys(("prev_event_hash", "event_hash"), "0" * 64)
+    names = ("prev_event_hash", "event_hash", "survivors_before_hash", "survivors_after_hash")
+    hashes = dict.fromkeys(names, "0" * 64)
     text = {"text": "line\u2028separators \x85 are no line ends"}
-    named = {"format": "cmbs/1", "stream_id": "s", "seq": seq, "event_id": f"e{seq}", "ts": "", "verb": "ELIMINATE"}
-    return {**named, "payload": text, "outcome": None, **hashes}
+    named = {"format": "cmbs/1", "stream_id": "s", "seq": seq, "event_id": f"e{seq}", "ts": NOW, "verb": "ELIMINATE"}
+    return {**named, "payload": text, "outcome": None, "delta": {"eliminated": []}, **hashes}
 
 
 def frame(name: str, content: Any, place: int | None = None) -> bytes:
@@ -306,8 +308,11 @@ def test_all_that_is_written_is_followed_by_filters_and_from_a_cursor() -> None:
             assert (coming.result(30).stream_kind, coming.result().stream_id) == ("space", "s")
         with closing(client.follow_all(after=told[1].cursor, stream_id=[one], verb=["ELIMINATE"])) as events:
             assert next(events) == told[2]
-        with pytest.raises(InvalidRequest, match="`kind` must be a list"):
-            client.follow_all(kind="session")
+        # A single text is one value, and not a list of its letters.
+        with closing(client.follow_all(from_=0, kind="space")) as events:
+            assert next(events).stream_id == "s"
+        with pytest.raises(InvalidRequest, match="`kind`"):
+            next(client.follow_all(kind=["none"]))
 
     async def follow() -> str:
         async with connect_async("memory:") as client:

@@ -15,6 +15,7 @@ import mcp_types
 import msgspec
 from mcp import MCPError
 
+from cmbs.api.spaces import ExecutionResponse
 from cmbs.client import AsyncClient
 from cmbs.client.exchange import may_pass
 from cmbs.errors import CmbsError, Conflict, InvalidRequest, LimitExceeded, RecordNotFound
@@ -244,11 +245,11 @@ class Calls:
         agent, pin = call.request.agent, call.request.pin
         while True:
             execution = await self._ledger.execution(agent, call.record["execution_ids"][0])
-            if execution["status"] in _ENDED:
+            if execution.status in _ENDED:
                 self._settle(key)
                 return _value_of(execution, call.record)
             # What this process sent, and got no answer to, has nothing more to come.
-            if execution["status"] == "in_doubt" or key in self._owed:
+            if execution.status == "in_doubt" or key in self._owed:
                 if not pin.writes or pin.idempotent:
                     self._settle(key)
                     return None
@@ -398,19 +399,19 @@ def _outcome_of(result: Wire) -> Wire:
     return {"status": "failed", "result": kept, "error": " ".join(texts)[:_MAX_ERROR_CHARACTERS] or "it failed"}
 
 
-def _value_of(execution: Wire, record: Wire) -> Wire:
+def _value_of(execution: ExecutionResponse, record: Wire) -> Wire:
     """The recorded value of a run, as an answer."""
-    result = execution.get("result")
-    if execution["status"] == _REFUSED:
-        return answers.tell_refused(execution.get("error") or "its result does not fit", record)
+    result = execution.result
+    if execution.status == _REFUSED:
+        return answers.tell_refused(execution.error or "its result does not fit", record)
     if isinstance(result, dict) and result.keys() == {"text"}:
         result = msgspec.json.decode(result["text"])
     if not isinstance(result, dict):
-        return answers.tell_failed(execution.get("error") or "it failed", record)
+        return answers.tell_failed(execution.error or "it failed", record)
     if result.keys() == {"hash", "bytes"}:
         text = f"Done before, with a result of {result['bytes']} bytes that is too large to be given again."
         return answers.build_error(text, answers.list_handles(record))
-    return answers.repeat_value(result, execution["execution_id"])
+    return answers.repeat_value(result, execution.execution_id)
 
 
 def _interruption(exc: BaseException, pin: Pin) -> str:

@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 
+from cmbs.api.spaces import ExecutionResponse, StepResponse
+from cmbs.client import AsyncClient
+from cmbs.errors import Forbidden, InvalidRequest, SpaceNotFound
 from cmbs.ledger import canonical
-from cmbs.mcp.api import ACTOR, MAX_WAIT_SECONDS, Api, ApiError, path
+from cmbs.mcp.asking import MAX_WAIT_SECONDS
 from cmbs.mcp.gateway.definitions import Definition, is_idempotent, is_read_only
 from cmbs.spi import Clock
 
@@ -40,10 +43,18 @@ class Pin(msgspec.Struct, frozen=True):
     timeout_ms: int
 
 
+class NotGranted(Forbidden):
+    """The space recorded a request and did not grant it; `code` is the reason."""
+
+    def __init__(self, message: str, step: StepResponse) -> None:
+        super().__init__(message, {} if step.refusal is None else msgspec.to_builtins(step.refusal))
+        self.code = step.reason_code or self.code
+
+
 class GatewayLedger:
     """One space of a cmbs server. `operator` acts for those who run the gateway; agents act for themselves."""
 
-    def __init__(self, operator: Api, space_id: str, clock: Clock) -> None:
+    def __init__(self, operator: AsyncClient, space_id: str, clock: Clock) -> None:
         self.operator = operator
         self.space_id = space_id
         self._clock = clock
@@ -53,42 +64,37 @@ class GatewayLedger:
         # The newest state that was seen: a proposal is based on it.
         self._snapshot_id = ""
 
-    def _path(self, *segments: str) -> str:
-        return path("spaces", self.space_id, *segments)
-
     # --- the space and its tools ---
 
     async def ensure_space(self, tools: Sequence[Pin]) -> bool:
         """Create the space with the starter policy where it is not there yet; whether it was created."""
         try:
             await self.refresh()
-        except ApiError as exc:
-            if exc.code != "SPACE_NOT_FOUND":
-                raise
-        else:
-            return False
-        body = {"space_id": self.space_id, "policy_file": build_starter_policy(tools)}
-        self._snapshot_id = (await self.operator.post(path("spaces"), body))["state_snapshot_id"]
-        return True
+        except SpaceNotFound:
+            space = await self.operator.create_space(self.space_id, policy_file=build_starter_policy(tools))
+            self._snapshot_id = space.state_snapshot_id
+            return True
+        return False
 
     async def refresh(self) -> None:
         """Look at the newest state."""
-        self._snapshot_id = (await self.operator.get(self._path()))["state_snapshot_id"]
+        self._snapshot_id = (await self.operator.get_space(self.space_id)).state_snapshot_id
 
     async def pins(self) -> tuple[list[Pin], dict[str, dict[str, Any]]]:
         """The tools that are pinned, and what is pinned of each server itself."""
         pins: list[Pin] = []
         servers: dict[str, dict[str, Any]] = {}
-        async for tool in self.operator.pages(self._path("tools"), "tools"):
-            schema = tool["args_schema"]
-            if tool["retired"] or not isinstance(schema, Mapping):
+        async for tool in self.operator.each(self.operator.list_tools, self.space_id):
+            schema = tool.args_schema
+            if tool.retired or not isinstance(schema, Mapping):
                 continue
-            upstream, _, name = tool["tool_id"].partition(".")
+            upstream, _, name = tool.tool_id.partition(".")
             if SERVER in schema:
                 servers[upstream] = schema[SERVER]
             elif PIN in schema:
-                fields = (tool["writes"], tool["idempotent"], tool["timeout_ms"])
-                pins.append(Pin(upstream, name, tool["tool_id"], schema[PIN], *fields))
+                pins.append(
+                    Pin(upstream, name, tool.tool_id, schema[PIN], tool.writes, tool.idempotent, tool.timeout_ms)
+                )
         return pins, servers
 
     async def pin_tool(self, upstream: str, definition: Definition, timeout_ms: int) -> Pin:
@@ -97,41 +103,33 @@ class GatewayLedger:
         schema = {key: value for key, value in dict(definition.get("inputSchema") or {}).items() if key != "$schema"}
         try:
             await self._register(pin, {**schema, PIN: pin.definition})
-        except ApiError as exc:
-            if exc.code != "INVALID_REQUEST":
-                raise
+        except InvalidRequest:
             # A schema of another dialect, or beyond our bounds: the server itself checks the args by it.
             await self._register(pin, {"type": "object", PIN: pin.definition})
         return pin
 
     async def pin_server(self, upstream: str, said: Mapping[str, Any]) -> None:
         """Keep what a server says of itself: instructions and prompts. Such a tool cannot be called."""
-        body = {"tool_id": f"{upstream}.", "kind": "caller", "args_schema": {"not": {}, SERVER: dict(said)}}
-        await self._step("tools", body)
+        schema = {"not": {}, SERVER: dict(said)}
+        _require("register_tool", await self.operator.register_tool(self.space_id, f"{upstream}.", "caller", schema))
 
     async def retire(self, tool_id: str) -> None:
         """Take a pin back."""
-        await self._step(f"tools/{tool_id}/retire", {}, ("tools", tool_id, "retire"))
+        _require("retire_tool", await self.operator.retire_tool(self.space_id, tool_id))
 
     async def _register(self, pin: Pin, schema: Mapping[str, Any]) -> None:
-        body = {
-            "tool_id": pin.tool_id,
-            "kind": "caller",
-            "args_schema": schema,
-            "description": str(pin.definition.get("description") or "")[:_MAX_DESCRIPTION],
-            "writes": pin.writes,
-            "idempotent": pin.idempotent,
-            "timeout_ms": pin.timeout_ms,
-            "max_result_bytes": MAX_RESULT_BYTES,
-        }
-        await self._step("tools", body)
-
-    async def _step(self, what: str, body: Mapping[str, Any], segments: Sequence[str] = ()) -> None:
-        step = await self.operator.post(self._path(*(segments or (what,))), body)
-        if not step["granted"]:
-            refusal = step.get("refusal") or {}
-            told = refusal.get("message") or step["reason_code"]
-            raise ApiError(403, step["reason_code"] or "FORBIDDEN", f"`{what}` is not granted: {told}", refusal)
+        step = await self.operator.register_tool(
+            self.space_id,
+            pin.tool_id,
+            "caller",
+            schema,
+            description=str(pin.definition.get("description") or "")[:_MAX_DESCRIPTION],
+            writes=pin.writes,
+            idempotent=pin.idempotent,
+            timeout_ms=pin.timeout_ms,
+            max_result_bytes=MAX_RESULT_BYTES,
+        )
+        _require("register_tool", step)
 
     # --- notes ---
 
@@ -139,23 +137,17 @@ class GatewayLedger:
         """Record something that was noticed, once for the same words; the id of the entry in memory."""
         digest = sha256(canonical.encode(dict(claim))).hexdigest()[:24]
         entry_id = f"mcp-{subject}-{digest}"
-        body = {"entry_id": entry_id, "kind": "derived", "claim": dict(claim), "ttl_ms": _NOTE_TTL_MS}
-        step = await self.operator.post(self._path("memory"), body)
-        if not step["granted"] and step["reason_code"] != "MEMORY_EXISTS":
-            raise ApiError(403, step["reason_code"], "what was noticed cannot be recorded", step.get("refusal") or {})
+        step = await self._remember(entry_id, claim)
+        if not step.granted and step.reason_code != "MEMORY_EXISTS":
+            raise NotGranted("what was noticed cannot be recorded", step)
         return entry_id
 
     async def use_once(self, entry_id: str, claim: Mapping[str, Any]) -> bool:
         """Record that something was used; whether this was the first time."""
-        body = {"entry_id": entry_id, "kind": "derived", "claim": dict(claim), "ttl_ms": _NOTE_TTL_MS}
-        step = await self.operator.post(self._path("memory"), body)
-        return bool(step["granted"])
+        return (await self._remember(entry_id, claim)).granted
 
-    async def notes(self, subject: str) -> list[dict[str, Any]]:
-        """What was noted of a subject and has not expired, the oldest first."""
-        prefix = f"mcp-{subject}-"
-        found = [entry async for entry in self.operator.pages(self._path("memory"), "memory")]
-        return [entry for entry in found if entry["entry_id"].startswith(prefix) and not entry["expired"]]
+    async def _remember(self, entry_id: str, claim: Mapping[str, Any]) -> StepResponse:
+        return await self.operator.put_memory(self.space_id, entry_id, "derived", claim, ttl_ms=_NOTE_TTL_MS)
 
     # --- calls ---
 
@@ -168,10 +160,9 @@ class GatewayLedger:
         digest = sha256(canonical.encode([agent_id, tool_ids])).hexdigest()[:24]
         token_id = f"mcp-{digest}"
         if token_id not in self._tokens:
-            body = {"token_id": token_id, "agent_id": agent_id, "tool_ids": tool_ids}
-            step = await self.operator.post(self._path("capabilities"), body)
-            if not step["granted"] and step["reason_code"] != "ALREADY_ISSUED":
-                raise ApiError(403, step["reason_code"], "no token can be issued for the agent", {})
+            step = await self.operator.issue_capability(self.space_id, token_id, agent_id, tool_ids)
+            if not step.granted and step.reason_code != "ALREADY_ISSUED":
+                raise NotGranted("no token can be issued for the agent", step)
             self._tokens.add(token_id)
         self._token_of.pop(agent_id, None)
         self._token_of[agent_id] = (pins, token_id)
@@ -180,9 +171,16 @@ class GatewayLedger:
         return token_id
 
     async def propose(
-        self, agent: Api, agent_id: str, pin: Pin, proposal_id: str, args: Any, token_id: str, case_id: str | None
+        self,
+        agent: AsyncClient,
+        agent_id: str,
+        pin: Pin,
+        proposal_id: str,
+        args: Any,
+        token_id: str,
+        case_id: str | None,
     ) -> dict[str, Any]:
-        """Propose one call; the proposal as it stands then."""
+        """Propose one call; the proposal as it stands then, without its bulk."""
         call = {
             "type": "tool_call",
             "tool_id": pin.tool_id,
@@ -190,33 +188,38 @@ class GatewayLedger:
             "capability_token_id": token_id,
             "idempotency_key": proposal_id,
         }
-        body: dict[str, Any] = {
-            "proposal_id": proposal_id,
-            "state_snapshot_id": self._snapshot_id,
-            "provenance": {"source": agent_id, "timestamp": self._clock.now(), "permissions": [token_id]},
-            "candidates": [call],
-        }
-        if case_id is not None:
-            body["case_id"] = case_id
-        return await agent.post(self._path("proposals"), body, minimal=True)
+        return await agent.with_options(minimal=True).request(
+            "propose",
+            space_id=self.space_id,
+            proposal_id=proposal_id,
+            state_snapshot_id=self._snapshot_id,
+            provenance={"source": agent_id, "timestamp": self._clock.now(), "permissions": [token_id]},
+            candidates=[call],
+            case_id=case_id,
+        )
 
-    async def proposal(self, agent: Api, proposal_id: str, wait: int | None = None) -> dict[str, Any]:
+    async def proposal(self, agent: AsyncClient, proposal_id: str, wait: int | None = None) -> dict[str, Any]:
         """A proposal, at once or when nothing more is to be waited for."""
-        return await agent.get(self._path("proposals", proposal_id), wait=wait)
+        return await agent.request("get_proposal", space_id=self.space_id, proposal_id=proposal_id, wait=wait)
 
-    async def wait(self, agent: Api, proposal_id: str) -> dict[str, Any]:
+    async def wait(self, agent: AsyncClient, proposal_id: str) -> dict[str, Any]:
         """A proposal once it has moved on, or as it is after a while."""
         return await self.proposal(agent, proposal_id, MAX_WAIT_SECONDS)
 
-    async def execution(self, agent: Api, execution_id: str) -> dict[str, Any]:
+    async def execution(self, agent: AsyncClient, execution_id: str) -> ExecutionResponse:
         """One run of a tool."""
-        return await agent.get(self._path("executions", execution_id))
+        return await agent.get_execution(self.space_id, execution_id)
 
-    async def report(self, agent: Api, execution_id: str, outcome: Mapping[str, Any]) -> None:
+    async def report(self, agent: AsyncClient, execution_id: str, outcome: Mapping[str, Any]) -> None:
         """Record what came of a run."""
-        path_of = self._path("executions", execution_id, "outcome")
-        answer = await agent.post(path_of, outcome, minimal=True)
-        self._snapshot_id = answer["step"]["state_snapshot_id"]
+        recorded = await agent.with_options(minimal=True).report_outcome(self.space_id, execution_id, **outcome)
+        self._snapshot_id = recorded.step.state_snapshot_id
+
+
+def _require(operation_id: str, step: StepResponse) -> None:
+    if not step.granted:
+        told = step.reason_code if step.refusal is None else step.refusal.message
+        raise NotGranted(f"`{operation_id}` is not granted: {told}", step)
 
 
 def build_pin(upstream: str, definition: Definition, timeout_ms: int) -> Pin:
@@ -243,8 +246,3 @@ def build_starter_policy(tools: Sequence[Pin]) -> dict[str, Any]:
             }
         ],
     }
-
-
-def claim_actor(kind: str, actor_id: str) -> dict[str, str]:
-    """How a caller is named to a server without keys."""
-    return {ACTOR: f"{kind}:{actor_id}"}

@@ -7,7 +7,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from cmbs.mcp.api import MAX_WAIT_SECONDS, Api, ApiError, path
+from cmbs.api.spaces import ProposalResponse
+from cmbs.client import AsyncClient
+from cmbs.errors import Conflict
+from cmbs.mcp.asking import MAX_WAIT_SECONDS
 from cmbs.mcp.server.answers import Json
 from cmbs.mcp.server.belief_tools import Answer, Limit, Space
 from cmbs.mcp.server.table import ToolRow
@@ -93,96 +96,88 @@ class WhoAmI(Answer, kw_only=True):
     scopes: list[str] = []
 
 
-async def propose_action(api: Api, args: ProposeArgs) -> Json:
+async def propose_action(api: AsyncClient, args: ProposeArgs) -> Json:
     """Propose one call on the newest state."""
-    place = path("spaces", args.space_id)
-    me = await api.get("/v1/whoami")
-    token_id = args.capability_token_id or await _find_token(api, place, me["id"], args.tool_id)
+    agent_id = (await api.whoami()).id
+    token_id = args.capability_token_id or await _find_token(api, args.space_id, agent_id, args.tool_id)
     proposal_id = args.proposal_id or f"mcp-{_IDS.new_id()}"
-    space = await api.get(place, fields="state_snapshot_id")
-    body: Json = {
-        "proposal_id": proposal_id,
-        "state_snapshot_id": space["state_snapshot_id"],
-        "provenance": {"source": me["id"], "timestamp": _CLOCK.now(), "permissions": [token_id] if token_id else []},
-        "candidates": [
-            {
-                "type": "tool_call",
-                "tool_id": args.tool_id,
-                "args": args.args,
-                "capability_token_id": token_id,
-                "idempotency_key": proposal_id,
-            }
-        ],
+    space = await api.request("get_space", fields=["state_snapshot_id"], space_id=args.space_id)
+    provenance = {"source": agent_id, "timestamp": _CLOCK.now(), "permissions": [token_id] if token_id else []}
+    call = {
+        "type": "tool_call",
+        "tool_id": args.tool_id,
+        "args": args.args,
+        "capability_token_id": token_id,
+        "idempotency_key": proposal_id,
     }
-    if args.case_id is not None:
-        body["case_id"] = args.case_id
     try:
-        record = await api.post(f"{place}/proposals", body)
-    except ApiError as exc:
-        if exc.code != "CONFLICT" or args.proposal_id is None:
+        proposal = await api.propose(
+            args.space_id, proposal_id, space["state_snapshot_id"], provenance, [call], case_id=args.case_id
+        )
+    except Conflict:
+        if args.proposal_id is None:
             raise
-        record = await api.get(f"{place}/proposals/{proposal_id}")
-    return await _describe(api, args.space_id, record)
+        proposal = await api.get_proposal(args.space_id, proposal_id)
+    return await _describe(api, args.space_id, proposal)
 
 
-async def _find_token(api: Api, place: str, agent_id: str, tool_id: str) -> str | None:
-    async for token in api.pages(f"{place}/capabilities", "capabilities"):
-        if token["agent_id"] == agent_id and tool_id in token["tool_ids"] and not token["revoked"]:
-            return str(token["token_id"])
+async def _find_token(api: AsyncClient, space_id: str, agent_id: str, tool_id: str) -> str | None:
+    async for token in api.each(api.list_capabilities, space_id):
+        if token.agent_id == agent_id and tool_id in token.tool_ids and not token.revoked:
+            return token.token_id
     return None
 
 
-async def wait_for_action(api: Api, args: WaitArgs) -> Json:
+async def wait_for_action(api: AsyncClient, args: WaitArgs) -> Json:
     """Wait until nothing more is to be waited for, or the time is over."""
-    record = await api.get(path("spaces", args.space_id, "proposals", args.proposal_id), wait=args.seconds or None)
-    return await _describe(api, args.space_id, record)
+    proposal = await api.get_proposal(args.space_id, args.proposal_id, wait=args.seconds or None)
+    return await _describe(api, args.space_id, proposal)
 
 
-async def report_action(api: Api, args: ReportArgs) -> Json:
+async def report_action(api: AsyncClient, args: ReportArgs) -> Json:
     """Report what came of a call of a `caller` tool."""
-    body = {"status": "succeeded" if args.succeeded else "failed", "result": args.result, "error": args.error}
-    answer = await api.post(path("spaces", args.space_id, "executions", args.execution_id, "outcome"), body)
-    proposal_id = answer["execution"]["proposal_id"]
-    return await _describe(api, args.space_id, await api.get(path("spaces", args.space_id, "proposals", proposal_id)))
+    status = "succeeded" if args.succeeded else "failed"
+    recorded = await api.report_outcome(args.space_id, args.execution_id, status, result=args.result, error=args.error)
+    proposal = await api.get_proposal(args.space_id, recorded.execution.proposal_id)
+    return await _describe(api, args.space_id, proposal)
 
 
-async def withdraw_action(api: Api, args: WithdrawArgs) -> Json:
+async def withdraw_action(api: AsyncClient, args: WithdrawArgs) -> Json:
     """Take back what waits."""
-    place = path("spaces", args.space_id, "proposals", args.proposal_id, "withdraw")
-    answer = await api.post(place, {"reason": args.reason})
-    return await _describe(api, args.space_id, answer["proposal"])
+    withdrawn = await api.withdraw_proposal(args.space_id, args.proposal_id, reason=args.reason)
+    return await _describe(api, args.space_id, withdrawn.proposal)
 
 
-async def read_approvals(api: Api, args: ApprovalsArgs) -> Json:
+async def read_approvals(api: AsyncClient, args: ApprovalsArgs) -> Json:
     """Requests for approval, the oldest first."""
     status = "pending" if args.pending else None
-    page = await api.get(path("spaces", args.space_id, "approvals"), status=status, limit=args.limit)
+    page = await api.request("list_approvals", space_id=args.space_id, status=status, limit=args.limit)
     return {"approvals": page["approvals"], "handles": {"space_id": args.space_id}}
 
 
-async def tell_identity(api: Api, _: NoArgs) -> Json:
+async def tell_identity(api: AsyncClient, _: NoArgs) -> Json:
     """Who asks."""
-    me = await api.get("/v1/whoami")
-    return {**{name: me[name] for name in ("kind", "id", "authenticated", "roles", "scopes")}, "handles": {}}
+    me = await api.whoami()
+    return {**{name: getattr(me, name) for name in ("kind", "id", "authenticated", "roles", "scopes")}, "handles": {}}
 
 
-async def _describe(api: Api, space_id: str, record: Json) -> Json:
-    runs = [*record["execution_ids"], *record["answered_by"].values()]
-    executions = [await api.get(path("spaces", space_id, "executions", each)) for each in runs[:10]]
+async def _describe(api: AsyncClient, space_id: str, proposal: ProposalResponse) -> Json:
+    runs = [*proposal.execution_ids, *proposal.answered_by.values()]
+    executions = [await api.get_execution(space_id, each) for each in runs[:10]]
     kept = ("execution_id", "tool_id", "status", "result", "error", "deadline")
     return {
-        "status": record["status"],
-        "reason_code": record["decision"]["reason_code"],
-        "why": [f"{each['message']}; {each['next']}" for each in record.get("refusals") or ()],
-        "waits_for": record["waits_for"],
-        "executions": [{name: each.get(name) for name in kept} for each in executions],
-        "next": _NEXT.get(record["status"], ""),
+        "status": proposal.status,
+        "reason_code": proposal.decision.reason_code,
+        "why": [each.sentence for each in proposal.refusals or ()],
+        "waits_for": proposal.waits_for,
+        "executions": [{name: getattr(each, name) for name in kept} for each in executions],
+        "next": _NEXT.get(proposal.status, ""),
         "handles": {
             "space_id": space_id,
-            "proposal_id": record["proposal_id"],
-            "approval_ids": record["approval_ids"],
-            "execution_ids": record["execution_ids"],
-            "case_id": record["case_id"],
+            "proposal_id": proposal.proposal_id,
+            "approval_ids": proposal.approval_ids,
+            "execution_ids": proposal.execution_ids,
+            "case_id": proposal.case_id,
         },
     }
 

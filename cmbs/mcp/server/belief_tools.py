@@ -7,12 +7,23 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from cmbs.api.observations import ObserveResponse
+from cmbs.api.sessions import ApprovalResponse, DeclareConclusionResponse, EliminateResponse
 from cmbs.belief.kernel.titles import MAX_TITLE_LENGTH
-from cmbs.mcp.api import Api, ApiError, path
+from cmbs.client import AsyncClient
+from cmbs.errors import Conflict, InvalidRequest
+from cmbs.mcp.asking import describe_failure
 from cmbs.mcp.server.answers import Json
 from cmbs.mcp.server.table import ToolRow
 
 _MAX_LISTED = 50
+# Of a session over hypotheses that an agent lists, and no graph.
+_ONTOLOGY = {
+    "hypothesis_space_id": "listed-by-agent",
+    "hypothesis_version": "1",
+    "causal_graph_ref": "none:",
+    "causal_graph_version": "1",
+}
 
 SessionId = Annotated[str, Meta(description="The session, as `open_case` or `find_sessions` gave it.", min_length=1)]
 Limit = Annotated[int, Meta(description="How many to list.", ge=1, le=_MAX_LISTED)]
@@ -178,68 +189,57 @@ def _handles(session_id: str, event_id: str | None = None, **more: Any) -> Json:
     return {"session_id": session_id, **event, **more}
 
 
-async def read_belief(api: Api, args: ReadBeliefArgs) -> Json:
+async def read_belief(api: AsyncClient, args: ReadBeliefArgs) -> Json:
     """Counts, and the first few survivors."""
-    page = await api.get(path("sessions", args.session_id, "survivors"), limit=args.top)
+    page = await api.list_survivors(args.session_id, limit=args.top)
     return {
-        "n_survivors": page["n_survivors"],
-        "bits": page["entropy_proxy"],
-        "survivors": page["survivors"],
-        "attributes": page["attributes"],
-        "active_obligation_id": page["active_obligation_id"],
-        "terminated": page["terminated"],
-        "handles": _handles(args.session_id, page["audit_head_event_id"]),
+        "n_survivors": page.n_survivors,
+        "bits": page.entropy_proxy,
+        "survivors": page.survivors,
+        "attributes": page.attributes,
+        "active_obligation_id": page.active_obligation_id,
+        "terminated": page.terminated,
+        "handles": _handles(args.session_id, page.audit_head_event_id),
     }
 
 
-async def open_case(api: Api, args: OpenCaseArgs) -> Json:
+async def open_case(api: AsyncClient, args: OpenCaseArgs) -> Json:
     """Declare a session, and open a case for it where a space is named."""
     if (args.kit is None) == (args.hypotheses is None):
-        raise ApiError(
-            400,
-            "INVALID_REQUEST",
+        raise InvalidRequest(
             "a case is opened with a kit or with hypotheses, one of the two",
             {
                 "field": "kit",
                 "next": "name a kit (the resource `cmbs://kits` lists them), or list what may be the case",
             },
         )
-    body: Json = {"metadata": {"about": args.about}}
-    title = " ".join(args.about.split())[:MAX_TITLE_LENGTH]
-    if title:
-        body["title"] = title
-    if args.kit is not None:
-        body["kit"] = args.kit
-        if args.symptoms is not None:
-            body["symptoms"] = args.symptoms
-    else:
-        ontology = {"hypothesis_space_id": "listed-by-agent", "hypothesis_version": "1"}
-        graph = {"causal_graph_ref": "none:", "causal_graph_version": "1"}
-        body |= {"hypotheses": args.hypotheses, "ontology": {**ontology, **graph}}
-    session_id = (await api.post(path("sessions"), body))["session_id"]
+    over: Json = (
+        {"hypotheses": args.hypotheses, "ontology": _ONTOLOGY}
+        if args.kit is None
+        else {"kit": args.kit, "symptoms": args.symptoms}
+    )
+    title = " ".join(args.about.split())[:MAX_TITLE_LENGTH] or None
+    session_id = (await api.declare_session(**over, metadata={"about": args.about}, title=title)).session_id
     belief = await read_belief(api, ReadBeliefArgs(session_id))
     if args.space_id is not None:
         case_id = args.case_id or session_id
-        me = await api.get("/v1/whoami")
-        case = {"case_id": case_id, "session_id": session_id, "agents": [me["id"]]}
-        step = await api.post(path("spaces", args.space_id, "cases"), case)
-        if step["granted"]:
+        step = await api.open_case(args.space_id, case_id, session_id, [(await api.whoami()).id])
+        if step.granted:
             belief["handles"] |= {"space_id": args.space_id, "case_id": case_id}
         else:
-            told = step.get("refusal") or {}
-            belief["handles"]["case_refused"] = told.get("next") or step["reason_code"]
+            belief["handles"]["case_refused"] = step.reason_code if step.refusal is None else step.refusal.next
     return belief
 
 
-async def find_sessions(api: Api, args: FindSessionsArgs) -> Json:
+async def find_sessions(api: AsyncClient, args: FindSessionsArgs) -> Json:
     """The newest sessions that the caller may read."""
-    page = await api.get(path("sessions"), order="newest", limit=args.limit)
+    page = await api.request("list_sessions", order="newest", limit=args.limit)
     return {"sessions": page["sessions"], "handles": {}}
 
 
-async def next_probes(api: Api, args: NextProbesArgs) -> Json:
+async def next_probes(api: AsyncClient, args: NextProbesArgs) -> Json:
     """What is worth asking, and what is known already."""
-    page = await api.get(path("sessions", args.session_id, "probes"), limit=args.limit)
+    page = await api.request("list_probes", session_id=args.session_id, limit=args.limit)
     return {
         "probes": page["probes"],
         "n_probes": page["n_probes"],
@@ -249,38 +249,30 @@ async def next_probes(api: Api, args: NextProbesArgs) -> Json:
     }
 
 
-async def observe(api: Api, args: ObserveArgs) -> Json:
+async def observe(api: AsyncClient, args: ObserveArgs) -> Json:
     """Record what was seen of a probe. Another response under the same key is told what is known."""
-    place = path("sessions", args.session_id)
-    body: Json = {"probe_id": args.probe_id, "response": args.response}
-    for name in ("source_id", "observation_id"):
-        value = getattr(args, name)
-        if value is not None:
-            body[name] = value
-    if args.note:
-        body["justification"] = {"note": args.note}
     try:
-        answer = await api.post(f"{place}/observations", body)
-    except ApiError as exc:
-        if exc.code != "CONFLICT":
-            raise
+        answer = await api.observe(
+            args.session_id,
+            args.probe_id,
+            args.response,
+            source_id=args.source_id,
+            observation_id=args.observation_id,
+            justification={"note": args.note} if args.note else None,
+        )
+    except Conflict as exc:
         return await _tell_known(api, args, exc)
-    repeated = answer.get("replayed", False)
-    snapshot = answer.get("current") or answer["snapshot"]
     return {
-        "ruled_out": answer["applied_eliminated"],
-        "n_survivors": snapshot["n_survivors"],
-        "survivors": snapshot.get("survivors", [])[:_MAX_LISTED],
-        "repeated": repeated,
-        "seen_before": answer["seen_before"],
-        "note": "this was recorded before; nothing new is ruled out by seeing it again" if repeated else "",
-        "handles": _handles(args.session_id, answer["audit_event_id"], probe_id=args.probe_id),
+        **_tell_observed(answer),
+        "seen_before": answer.seen_before,
+        "note": "this was recorded before; nothing new is ruled out by seeing it again" if answer.replayed else "",
+        "handles": _handles(args.session_id, answer.audit_event_id, probe_id=args.probe_id),
     }
 
 
-async def _tell_known(api: Api, args: ObserveArgs, conflict: ApiError) -> Json:
+async def _tell_known(api: AsyncClient, args: ObserveArgs, conflict: Conflict) -> Json:
     """What was seen of a probe before, where the same look is said to have seen something else."""
-    page = await api.get(path("sessions", args.session_id, "probes"), limit=1)
+    page = await api.request("list_probes", fields=["asked"], session_id=args.session_id, limit=1)
     known = [each for each in page["asked"] if each["probe_id"] == args.probe_id]
     belief = await read_belief(api, ReadBeliefArgs(args.session_id))
     return {
@@ -289,44 +281,46 @@ async def _tell_known(api: Api, args: ObserveArgs, conflict: ApiError) -> Json:
         "survivors": belief["survivors"],
         "repeated": True,
         "seen_before": known,
-        "note": f"not recorded: {conflict.sentence}; for a new look, give an `observation_id` of its own",
+        "note": f"not recorded: {describe_failure(conflict)}; for a new look, give an `observation_id` of its own",
         "handles": _handles(args.session_id, probe_id=args.probe_id),
     }
 
 
-async def rule_out(api: Api, args: RuleOutArgs) -> Json:
+async def rule_out(api: AsyncClient, args: RuleOutArgs) -> Json:
     """Eliminate by an observation of the caller's own."""
-    body = {
-        "source_id": args.source_id,
-        "observation_id": args.observation_id,
-        "eliminated": args.hypotheses,
-        "justification": {"because": args.because},
-    }
-    answer = await api.post(path("sessions", args.session_id, "eliminate"), body)
-    snapshot = answer.get("current") or answer.get("snapshot") or {}
-    belief = await read_belief(api, ReadBeliefArgs(args.session_id)) if "n_survivors" not in snapshot else snapshot
-    ignored = answer.get("ignored_eliminated") or []
+    answer = await api.eliminate(
+        args.session_id,
+        args.source_id,
+        args.hypotheses,
+        observation_id=args.observation_id,
+        justification={"because": args.because},
+    )
+    ignored = answer.ignored_eliminated
     return {
-        "ruled_out": answer["applied_eliminated"],
-        "n_survivors": belief["n_survivors"],
-        "survivors": belief.get("survivors", [])[:_MAX_LISTED],
-        "repeated": answer.get("replayed", False),
+        **_tell_observed(answer),
         "note": f"gone before, or unknown: {', '.join(ignored[:10])}" if ignored else "",
-        "handles": _handles(args.session_id, answer["audit_event_id"]),
+        "handles": _handles(args.session_id, answer.audit_event_id),
     }
 
 
-async def why_ruled_out(api: Api, args: WhyArgs) -> Json:
+def _tell_observed(answer: ObserveResponse | EliminateResponse) -> Json:
+    """What was ruled out, and what is left: of a repeat only how much, since the answer is that of then."""
+    survivors = [] if answer.current is not None else answer.snapshot.survivors or []
+    return {
+        "ruled_out": answer.applied_eliminated,
+        "n_survivors": (answer.current or answer.snapshot).n_survivors,
+        "survivors": survivors[:_MAX_LISTED],
+        "repeated": answer.replayed,
+    }
+
+
+async def why_ruled_out(api: AsyncClient, args: WhyArgs) -> Json:
     """The event that ruled a hypothesis out, out of the proof that it did."""
     proof = f"cmbs://sessions/{args.session_id}/proofs/elimination/{args.hypothesis_id}"
     try:
-        found = await api.get(
-            path("sessions", args.session_id, "proofs", "elimination"), hypothesis_id=args.hypothesis_id
-        )
-    except ApiError as exc:
+        found = await api.prove_session_elimination(args.session_id, args.hypothesis_id)
+    except Conflict:
         # It survives, so that there is nothing to prove.
-        if exc.code != "CONFLICT":
-            raise
         return {"ruled_out": False, "handles": _handles(args.session_id)}
     cause = msgspec.json.decode(found["cause"]["entry"])
     payload = cause["payload"]
@@ -343,41 +337,40 @@ async def why_ruled_out(api: Api, args: WhyArgs) -> Json:
     }
 
 
-async def list_obligations(api: Api, args: SessionArgs) -> Json:
+async def list_obligations(api: AsyncClient, args: SessionArgs) -> Json:
     """Active and exited obligations."""
-    found = await api.get(path("sessions", args.session_id, "obligations"))
+    found = await api.request("list_obligations", session_id=args.session_id)
     active = [each["obligation_id"] for each in found["obligations"] if each["state"] == "active"]
     return {"obligations": found["obligations"], "handles": _handles(args.session_id, active_obligation_ids=active)}
 
 
-async def leave_obligation(api: Api, args: LeaveObligationArgs) -> Json:
+async def leave_obligation(api: AsyncClient, args: LeaveObligationArgs) -> Json:
     """Ask to exit an obligation."""
-    place = path("sessions", args.session_id, "obligations", args.obligation_id, "exit")
-    return _verdict(args.session_id, await api.post(place), "approved")
+    answer = await api.request_exit(args.session_id, args.obligation_id)
+    return _tell_verdict(args.session_id, answer, accepted=answer.approved)
 
 
-async def conclude(api: Api, args: ConcludeArgs) -> Json:
+async def conclude(api: AsyncClient, args: ConcludeArgs) -> Json:
     """State a conclusion, and ask for the end where it was accepted."""
-    place = path("sessions", args.session_id)
-    answer = await api.post(f"{place}/conclusions", {"conclusion_id": args.conclusion_id})
-    verdict = _verdict(args.session_id, answer, "accepted")
-    if args.end and verdict["accepted"]:
-        ending = _verdict(args.session_id, await api.post(f"{place}/terminate"), "approved")
-        verdict |= {"ended": ending["accepted"]}
-        if not ending["accepted"]:
+    answer = await api.declare_conclusion(args.session_id, args.conclusion_id)
+    verdict = _tell_verdict(args.session_id, answer, accepted=answer.accepted)
+    if args.end and answer.accepted:
+        asked = await api.request_termination(args.session_id)
+        verdict["ended"] = asked.approved
+        if not asked.approved:
+            ending = _tell_verdict(args.session_id, asked, accepted=False)
             verdict |= {"reason": ending["reason"], "next": ending["next"]}
     return verdict
 
 
-def _verdict(session_id: str, answer: Json, field: str) -> Json:
-    refusal = answer.get("refusal") or {}
-    snapshot = answer.get("snapshot") or {}
+def _tell_verdict(session_id: str, answer: ApprovalResponse | DeclareConclusionResponse, *, accepted: bool) -> Json:
+    refusal = answer.refusal
     return {
-        "accepted": answer[field],
-        "reason": refusal.get("message") or answer["reason"],
-        "next": refusal.get("next", ""),
-        "n_survivors": snapshot.get("n_survivors", 0),
-        "handles": _handles(session_id, answer["audit_event_id"]),
+        "accepted": accepted,
+        "reason": answer.reason if refusal is None else refusal.message,
+        "next": "" if refusal is None else refusal.next,
+        "n_survivors": answer.snapshot.n_survivors,
+        "handles": _handles(session_id, answer.audit_event_id),
     }
 
 

@@ -62,10 +62,10 @@ class _Endpoint:
 
 def _import_mcp() -> Callable[[BeliefApp], AbstractAsyncContextManager[Any]]:
     # It takes as long as everything else that a server starts with, and most servers are never asked for it.
-    from cmbs.mcp.api import open_local  # noqa: PLC0415 - loads when used
+    from cmbs.mcp.asking import open_api  # noqa: PLC0415 - loads when used
     from cmbs.mcp.server.serving import open_http  # noqa: PLC0415
 
-    return lambda app: open_http(open_local(app))
+    return lambda app: open_http(open_api(app))
 
 
 def mount_mcp(app: BeliefApp) -> None:

@@ -5,8 +5,8 @@ Each request is asked of the API as the caller that sent it, by the caller's own
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +17,9 @@ from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 
-from cmbs.mcp.api import ACTOR, AUTHORIZATION, Api, ApiError, path
+from cmbs.client import AsyncClient
+from cmbs.errors import BeliefServerError, CmbsError, RecordNotFound, SessionNotFound
+from cmbs.mcp.asking import ACTOR, AUTHORIZATION, describe_failure
 from cmbs.mcp.bodies import BoundedMessages
 from cmbs.mcp.server.action_tools import ACTION_TOOLS
 from cmbs.mcp.server.answers import Json, fit
@@ -53,7 +55,7 @@ _UNKNOWN_RESOURCE = -32002
 class McpServer:
     """Tools, resources and prompts over an API. `identity` is who asks where a request does not say."""
 
-    def __init__(self, api: Api, identity: dict[str, str] | None = None) -> None:
+    def __init__(self, api: AsyncClient, identity: dict[str, str] | None = None) -> None:
         self._api = api
         self._identity = dict(identity or {})
 
@@ -74,7 +76,7 @@ class McpServer:
             on_get_prompt=self._get_prompt,
         )
 
-    def _api_of(self, ctx: Context) -> Api:
+    def _api_of(self, ctx: Context) -> AsyncClient:
         headers = {} if ctx.request is None else ctx.request.headers
         sent = {name: headers[name] for name in (AUTHORIZATION, ACTOR) if name in headers}
         return self._api.acting_as(sent or self._identity)
@@ -91,11 +93,12 @@ class McpServer:
             return _tell_error(f"there is no tool `{params.name}`; there are {known}", {})
         try:
             args = msgspec.convert(params.arguments or {}, row.args)
-            answer = fit(await row.run(self._api_of(ctx), args))
+            answer = fit(msgspec.to_builtins(await row.run(self._api_of(ctx), args)))
         except msgspec.ValidationError as exc:
             return _tell_error(f"`{row.name}`: {exc}; nothing was changed", {"accepted": _find_schema(row.name)})
-        except ApiError as exc:
-            return _tell_error(f"{exc.code}: {exc.sentence}", {"code": exc.code, **exc.details})
+        except CmbsError as exc:
+            details = {"code": exc.code, **exc.details} if isinstance(exc, BeliefServerError) else {}
+            return _tell_error(describe_failure(exc), details)
         text = msgspec.json.encode(answer).decode()
         content = mcp_types.TextContent(type="text", text=text)
         return mcp_types.CallToolResult(content=[content], structured_content=answer)
@@ -104,12 +107,13 @@ class McpServer:
 
     async def _list_resources(self, ctx: Context, _: Any) -> mcp_types.ListResourcesResult:
         api = self._api_of(ctx)
-        kits = await _ask(lambda: api.get("/v1/kits", limit=_MAX_RESOURCES))
+        with _telling_failures():
+            kits = (await api.list_kits(limit=_MAX_RESOURCES)).kits
         listed = [
             mcp_types.Resource(
-                uri=f"cmbs://kits/{each['kit_id']}", name=each["kit_id"], title=each["title"] or None, mime_type=_JSON
+                uri=f"cmbs://kits/{each.kit_id}", name=each.kit_id, title=each.title or None, mime_type=_JSON
             )
-            for each in kits["kits"]
+            for each in kits
         ]
         index = mcp_types.Resource(uri="cmbs://kits", name="kits", title="The kits on record", mime_type=_JSON)
         return mcp_types.ListResourcesResult(resources=[index, *listed])
@@ -125,7 +129,8 @@ class McpServer:
         self, ctx: Context, params: mcp_types.ReadResourceRequestParams
     ) -> mcp_types.ReadResourceResult:
         api, uri = self._api_of(ctx), str(params.uri)
-        content = await _ask(lambda: _read(api, uri))
+        with _telling_failures():
+            content = await _read(api, uri)
         text = mcp_types.TextResourceContents(uri=uri, mime_type=_JSON, text=msgspec.json.encode(content).decode())
         return mcp_types.ReadResourceResult(contents=[text])
 
@@ -141,7 +146,7 @@ class McpServer:
         return mcp_types.GetPromptResult.model_validate(filled, by_name=False)
 
 
-async def serve_stdio(api: Api, identity: dict[str, str]) -> None:
+async def serve_stdio(api: AsyncClient, identity: dict[str, str]) -> None:
     """Serve the client on standard streams until it goes."""
     server = McpServer(api, identity).build()
     async with stdio_server() as (read, write):
@@ -149,7 +154,7 @@ async def serve_stdio(api: Api, identity: dict[str, str]) -> None:
 
 
 @asynccontextmanager
-async def open_http(api: Api) -> AsyncIterator[Any]:
+async def open_http(api: AsyncClient) -> AsyncIterator[Any]:
     """The handler of one endpoint over HTTP, as an ASGI application.
 
     Without sessions, in the older era too: then any worker answers any request. Who may ask is decided before.
@@ -159,37 +164,39 @@ async def open_http(api: Api) -> AsyncIterator[Any]:
         yield BoundedMessages(app)
 
 
-async def _ask(read: Callable[[], Any]) -> Json:
-    """An answer of the API; MCPError for an error, since no model sees what comes of a resource."""
+@contextmanager
+def _telling_failures() -> Iterator[None]:
+    """MCPError for an error of the API, since no model sees what comes of a resource."""
     try:
-        found: Json = await read()
-    except ApiError as exc:
-        code = _UNKNOWN_RESOURCE if exc.status == 404 else mcp_types.INVALID_REQUEST  # noqa: PLR2004 - not found
-        raise MCPError(code=code, message=f"{exc.code}: {exc.sentence}") from exc
-    return found
+        yield
+    except CmbsError as exc:
+        is_absent = isinstance(exc, SessionNotFound | RecordNotFound)
+        code = _UNKNOWN_RESOURCE if is_absent else mcp_types.INVALID_REQUEST
+        raise MCPError(code=code, message=describe_failure(exc)) from exc
 
 
-async def _read(api: Api, uri: str) -> Json:
+async def _read(api: AsyncClient, uri: str) -> Json:
     scheme, _, rest = uri.partition("://")
-    segments = [unquote(each) for each in rest.split("/")]
+    segments = [unquote(each) for each in rest.split("/")] if scheme == NAME else []
     match segments:
-        case ["kits"] if scheme == NAME:
-            return await api.get("/v1/kits", limit=_MAX_RESOURCES)
-        case ["kits", kit_id] if scheme == NAME:
-            return await api.get(path("kits", kit_id))
-        case ["sessions", session_id] if scheme == NAME:
-            return await api.get(path("sessions", session_id))
-        case ["sessions", session_id, "proofs", ("elimination" | "membership") as kind, hypothesis_id] if (
-            scheme == NAME
-        ):
-            return await api.get(path("sessions", session_id, "proofs", kind), hypothesis_id=hypothesis_id)
+        case ["kits"]:
+            return await api.request("list_kits", limit=_MAX_RESOURCES)
+        case ["kits", kit_id]:
+            return await api.request("get_kit", kit_id=kit_id)
+        case ["sessions", session_id]:
+            return await api.request("query_belief", session_id=session_id)
+        case ["sessions", session_id, "proofs", "elimination", hypothesis_id]:
+            return await api.prove_session_elimination(session_id, hypothesis_id)
+        case ["sessions", session_id, "proofs", "membership", hypothesis_id]:
+            return await api.prove_session_membership(session_id, hypothesis_id)
         case _:
             known = ", ".join(_TEMPLATES)
-            raise ApiError(404, "NOT_FOUND", f"there is no resource `{uri}`", {"next": f"read one of {known}"})
+            message = f"NOT_FOUND: there is no resource `{uri}`; read one of {known}"
+            raise MCPError(code=_UNKNOWN_RESOURCE, message=message)
 
 
 def _tell_error(text: str, details: Json) -> mcp_types.CallToolResult:
-    shown = fit({"error": text, "details": details})
+    shown = fit({"error": text, "details": msgspec.to_builtins(details)})
     content = mcp_types.TextContent(type="text", text=shown["error"])
     return mcp_types.CallToolResult(content=[content], structured_content=shown, is_error=True)
 

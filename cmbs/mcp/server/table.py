@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cmbs.client import AsyncClient
 from cmbs.documents.json_schemas import describe_types
-from cmbs.mcp.api import Api
 from cmbs.mcp.server.answers import Json
 
-Run = Callable[[Api, Any], Awaitable[Json]]
+Run = Callable[[AsyncClient, Any], Awaitable[Json]]
 
 
 class ToolRow(NamedTuple):

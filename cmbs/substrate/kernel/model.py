@@ -205,7 +205,7 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tools that an agent may call, and the limits. A child is never wider than its parent, whose budget it spends."""
+    """The tools that an agent may call, and the limits. A child is no wider than its parent, and spends its budget."""
 
     token_id: Name
     agent_id: Name

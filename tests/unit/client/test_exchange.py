@@ -379,3 +379,12 @@ def test_an_id_stays_one_part_of_a_path_whatever_is_in_it(session_id: str, oblig
     call = call_of("request_exit", session_id=session_id, obligation_id=obligation_id)
     assert call.path.count("/") == "/v1/sessions/x/obligations/y/exit".count("/")
     assert not set(call.path) & set("?# ")
+
+
+def test_the_heads_of_the_streams_used_last_are_known_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cmbs.client.exchange._MAX_HEADS", 2)
+    heads = Heads()
+    for stream_id in ("a", "b", "a", "c"):
+        heads.note(stream_id, Head(1, f"e-{stream_id}"), None)
+    assert heads.find("b") is None
+    assert [heads.find(each) for each in ("a", "c")] == [Head(1, "e-a"), Head(1, "e-c")]

@@ -30,7 +30,9 @@ for name in ("langchain", "openai_agents", "pydantic_ai"):
         import_module(f"cmbs.frameworks.{name}")
     except ImportError as exc:
         print(exc)
-print([name for name in sys.modules if name.startswith(("cmbs.http", "cmbs.belief.", "cmbs.substrate", "cmbs.stores"))])
+# The types of the API are made of those of the kernels, which are pure; what serves is not there.
+server = ("cmbs.http", "cmbs.belief.", "cmbs.substrate.", "cmbs.streams", "cmbs.stores")
+print([name for name in sys.modules if name.startswith(server) and ".kernel" not in name])
 """
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,15 @@ import mcp_types
 import pytest
 from starlette.applications import Starlette
 
+from cmbs.api.spaces import ApprovalItem, ExecutionResponse
 from cmbs.bootstrap import Settings
 from cmbs.bootstrap import build_app as build_server
+from cmbs.client import AsyncClient, Patience
+from cmbs.client.exchange import Answer, Attempt
+from cmbs.errors import StoreUnavailable
 from cmbs.identity.kernel.scopes import Role
 from cmbs.identity.registry import KeyRegistry
-from cmbs.mcp.api import Api, ApiError, open_local
+from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.deciders import docker, toolhive
 from cmbs.mcp.deciders.agentgateway import CALL_KEY
 from cmbs.mcp.deciders.app import DecideOptions, build_app
@@ -29,12 +33,13 @@ from cmbs.mcp.decisions import DecisionPoint
 from cmbs.stores import open_store
 from cmbs.system import RandomIds, SystemClock
 from tests.support.http_server import free_port
+from tests.support.mcp_upstream import tool_of
 
 pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 READS = ["docker.search", "toolhive.github.search", "agentgateway.github.search", "agentgateway.github.resources/read"]
-POLICY = {
+POLICY: Json = {
     "format": 2,
     "rules": [
         *({"name": f"reads-{number}", "allow": tool_id} for number, tool_id in enumerate(READS)),
@@ -88,7 +93,7 @@ def ask_agentgateway(name: str, arguments: Json, method: str = "tools/call", **m
 
 
 class Bench:
-    def __init__(self, app: Starlette, operator: Api) -> None:
+    def __init__(self, app: Starlette, operator: AsyncClient) -> None:
         self.app = app
         self.operator = operator
 
@@ -99,19 +104,19 @@ class Bench:
             return await client.post(path, content=data, headers={"content-type": "application/json", **headers})
 
     async def proposals(self) -> list[tuple[str, str, str]]:
-        found = [each async for each in self.operator.pages("/v1/spaces/mcp/proposals", "proposals")]
-        return [(each["candidates"][0]["tool_id"], each["status"], each["actor"]["id"]) for each in found]
+        found = [each async for each in self.operator.each(self.operator.list_proposals, "mcp")]
+        return [(tool_of(each), each.status, each.actor.id) for each in found]
 
-    async def executions(self) -> list[Json]:
-        return [each async for each in self.operator.pages("/v1/spaces/mcp/executions", "executions")]
+    async def executions(self) -> list[ExecutionResponse]:
+        return [each async for each in self.operator.each(self.operator.list_executions, "mcp")]
 
 
 @asynccontextmanager
 async def open_bench(directory: Path, **options: Any) -> AsyncIterator[Bench]:
     store = f"sqlite:///{directory / 'd.db'}"
     server = build_server(Settings(store=store), {})
-    operator = open_local(server).acting_as({"x-cmbs-actor": "operator:boss"})
-    await operator.post("/v1/spaces", {"space_id": "mcp", "policy_file": POLICY})
+    operator = open_api(server).acting_as(identify_caller("operator:boss"))
+    await operator.create_space("mcp", policy_file=POLICY)
     app = build_app(DecideOptions(**{"store": store, "wait_seconds": 0, **options}), {})
     try:
         async with app.router.lifespan_context(app):
@@ -150,7 +155,7 @@ def test_dockers_gateway_gets_nothing_for_what_is_allowed_and_a_result_for_what_
                 ("docker.push", "withdrawn", "agent"),
             ]
             # The gateway says nothing of what came of them: nothing is claimed.
-            assert [(each["status"], each["result"]) for each in await bench.executions()] == [("running", None)] * 2
+            assert [(each.status, each.result) for each in await bench.executions()] == [("running", None)] * 2
 
     run(test())
 
@@ -208,8 +213,8 @@ def test_agentgateway_is_let_through_or_told_why_not_and_reports_what_came_of_it
             assert (await check(read)).WhichOneof("result") == "pass"
             cased = ask_agentgateway("search", {}, headers=[pb.McpHeader(key="x-cmbs-case", value=b"INC-7")])
             assert (await check(cased)).WhichOneof("result") == "pass"
-            named = [each async for each in bench.operator.pages("/v1/spaces/mcp/proposals", "proposals")]
-            assert [each["case_id"] for each in named] == [None] * 4 + ["INC-7"]
+            named = [each async for each in bench.operator.each(bench.operator.list_proposals, "mcp")]
+            assert [each.case_id for each in named] == [None] * 4 + ["INC-7"]
             denied = await check(ask_agentgateway("delete", {"id": 7}))
             assert (denied.WhichOneof("result"), denied.error.code) == (
                 "error",
@@ -227,7 +232,7 @@ def test_agentgateway_is_let_through_or_told_why_not_and_reports_what_came_of_it
                 response.metadata_context[CALL_KEY] = request.metadata[CALL_KEY]
                 response.mcp_response = json.dumps(result).encode()
                 assert (await report(response)).WhichOneof("result") == "pass"
-            recorded = [(each["status"], each["result"], each["error"]) for each in await bench.executions()]
+            recorded = [(each.status, each.result, each.error) for each in await bench.executions()]
             assert recorded[:3] == [
                 ("succeeded", outcomes[0], None),
                 ("failed", outcomes[1], "no such index"),
@@ -250,7 +255,7 @@ def test_a_result_that_cannot_be_recorded_passes_and_its_outcome_stays_unknown(
             message = pb.McpResponse(service_names=["github"], method="tools/call", mcp_response=response)
             message.metadata_context[CALL_KEY] = named
             assert (await report(message)).WhichOneof("result") == "pass"
-            assert [each["status"] for each in await bench.executions()] == ["running"]
+            assert [each.status for each in await bench.executions()] == ["running"]
 
     run(test())
 
@@ -360,8 +365,8 @@ def test_a_peer_is_who_its_key_says_and_nothing_without_one(tmp_path: Path) -> N
         agent = registry.create(None, "docker-gateway", roles=[Role.AGENT]).text
         reader = registry.create(None, "watcher", roles=[Role.READER]).text
         server = build_server(Settings(store=store), {})
-        operator = open_local(server).acting_as({"authorization": f"Bearer {boss}"})
-        await operator.post("/v1/spaces", {"space_id": "mcp", "policy_file": POLICY})
+        operator = open_api(server).acting_as({"authorization": f"Bearer {boss}"})
+        await operator.create_space("mcp", policy_file=POLICY)
         port = free_port()
         options = DecideOptions(store=store, wait_seconds=0, grpc_port=port)
         app = build_app(options, {"CMBS_OPERATOR_KEY": boss})
@@ -411,22 +416,38 @@ def test_without_keys_pages_of_other_sites_get_no_decision(tmp_path: Path, heade
     run(test())
 
 
+class Carrier:
+    """Carries the calls of a client as it is told to."""
+
+    def __init__(self, send: Callable[[Attempt], Awaitable[Answer]]) -> None:
+        self._send = send
+
+    async def send(self, attempt: Attempt) -> Answer:
+        return await self._send(attempt)
+
+    def follow(self, attempt: Attempt) -> Any:
+        raise AssertionError(attempt)
+
+    async def close(self) -> None:
+        raise AssertionError
+
+
 @pytest.mark.req("MCP-DECIDE-02")
 def test_a_server_that_is_away_a_time_out_and_a_failure_are_no(tmp_path: Path) -> None:
     """By an API that does not answer, answers never, and fails."""
 
-    async def refuse(*_: Any) -> tuple[int, bytes]:
-        raise ApiError(503, "STORE_UNAVAILABLE", "the cmbs server does not answer", {})
+    async def refuse(*_: Any) -> Answer:
+        raise StoreUnavailable("the cmbs server does not answer")
 
-    async def hang(*_: Any) -> tuple[int, bytes]:
+    async def hang(*_: Any) -> Answer:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def fail(*_: Any) -> tuple[int, bytes]:
+    async def fail(*_: Any) -> Answer:
         raise OSError("disk full")
 
-    async def answer_nonsense(*_: Any) -> tuple[int, bytes]:
-        return 200, b"{}"
+    async def answer_nonsense(*_: Any) -> Answer:
+        return Answer(200, {"content-type": "application/json"}, b"{}")
 
     async def read() -> tuple[dict[str, str], PeerCall]:
         return {}, PeerCall("docker.search", {})
@@ -436,9 +457,9 @@ def test_a_server_that_is_away_a_time_out_and_a_failure_are_no(tmp_path: Path) -
             (refuse, "STORE_UNAVAILABLE"),
             (hang, "no decision was reached within"),
             (fail, "the decision failed"),
-            (answer_nonsense, "the decision failed"),
+            (answer_nonsense, "the answer is not as the protocol has it"),
         ):
-            api = Api(send)
+            api = AsyncClient(Carrier(send), "a server", Patience(attempts=1))
             seconds = 0.01 if send is hang else 10.0
             decider = Decider(api, DecisionPoint(api, "mcp", SystemClock(), RandomIds()), seconds)
             verdict = await decider.decide(read)
@@ -455,12 +476,11 @@ def test_a_call_that_an_operator_approves_while_it_is_waited_for_is_let_through(
     async def test() -> None:
         async with open_bench(tmp_path, wait_seconds=20) as bench:
             asking = asyncio.create_task(bench.post(docker.PATH, ask_docker("push", {"force": True})))
-            pending: list[Json] = []
+            pending: list[ApprovalItem] = []
             while not pending:
                 await asyncio.sleep(0)
-                pages = bench.operator.pages("/v1/spaces/mcp/approvals", "approvals", status="pending")
-                pending = [each async for each in pages]
-            await bench.operator.post(f"/v1/spaces/mcp/approvals/{pending[0]['approval_id']}/approve")
+                pending = (await bench.operator.list_approvals("mcp", status="pending")).approvals
+            await bench.operator.approve("mcp", pending[0].approval_id)
             assert docker_lets_through(await asking)
 
     run(test())
@@ -482,7 +502,7 @@ def test_many_calls_at_once_are_each_decided(tmp_path: Path) -> None:
                 return str(passed.WhichOneof("result"))
 
             assert await asyncio.gather(*map(call, range(20))) == ["pass"] * 20
-            assert [each["status"] for each in await bench.executions()] == ["succeeded"] * 20
+            assert [each.status for each in await bench.executions()] == ["succeeded"] * 20
 
     run(test())
 

@@ -8,8 +8,11 @@ import pytest
 from mcp import MCPError
 
 from cmbs.bootstrap import Settings, build_app
+from cmbs.mcp.asking import identify_caller
 from cmbs.mcp.gateway.answers import HANDLES, REPEAT
-from tests.support.mcp_upstream import ScriptedUpstream, Wire, answer_text, define, open_bench, text_of
+from cmbs.mcp.gateway.ledger import GatewayLedger, NotGranted
+from cmbs.system import SystemClock
+from tests.support.mcp_upstream import ScriptedUpstream, Wire, answer_text, define, open_bench, text_of, tool_of
 from tests.support.subtests import for_each
 
 CELLS = [(client, upstream) for client in ("modern", "legacy") for upstream in ("modern", "legacy")]
@@ -101,9 +104,9 @@ def test_what_reads_runs_and_what_writes_waits_for_an_operator_and_then_runs_onc
             assert len(await bench.approve_all()) == 1
             assert text_of(await client.call_tool("restart", {"service": "api"})) == "restarted"
             assert upstream.calls[1:] == [("restart", {"service": "api"})]
-            statuses = [(each["status"], each["actor"]["id"]) for each in await bench.proposals()]
+            statuses = [(each.status, each.actor.id) for each in await bench.proposals()]
             assert statuses == [("committed", "agent"), ("committed", "agent")]
-            assert [each["result"]["content"][0]["text"] for each in await bench.executions()] == ["green", "restarted"]
+            assert [each.result["content"][0]["text"] for each in await bench.executions()] == ["green", "restarted"]
 
     run(test())
 
@@ -116,7 +119,7 @@ def test_a_call_that_an_operator_rejects_does_not_run_and_says_so() -> None:
             waiting = await client.call_tool("restart", {})
             assert waiting.meta is not None
             (approval_id,) = waiting.meta[HANDLES]["approval_ids"]
-            await bench.operator.post(f"/v1/spaces/mcp/approvals/{approval_id}/reject", {"reason": "no"})
+            await bench.operator.reject("mcp", approval_id, reason="no")
             told = await client.call_tool("restart", {})
             assert told.is_error
             assert "an operator rejected the call" in text_of(told)
@@ -142,10 +145,10 @@ def test_an_elicitation_that_the_agent_answers_itself_is_no_approval() -> None:
                 assert (await client.call_tool("restart", {})).is_error
             assert upstream.calls == []
             # The agent cannot approve by the API either: that takes an operator, and another than the proposer.
-            (pending,) = [each async for each in bench.operator.pages("/v1/spaces/mcp/approvals", "approvals")]
-            agent = bench.api.acting_as({"x-cmbs-actor": "agent:agent"})
-            step = (await agent.post(f"/v1/spaces/mcp/approvals/{pending['approval_id']}/approve"))["step"]
-            assert (step["granted"], step["reason_code"]) == (False, "NOT_AUTHORISED")
+            (pending,) = (await bench.operator.list_approvals("mcp")).approvals
+            agent = bench.api.acting_as(identify_caller("agent:agent"))
+            step = (await agent.approve("mcp", pending.approval_id)).step
+            assert (step.granted, step.reason_code) == (False, "NOT_AUTHORISED")
             assert asked == []
 
     run(test())
@@ -177,7 +180,7 @@ def test_what_an_upstream_asks_reaches_the_user_and_the_answer_is_recorded_as_a_
                 assert text_of(await client.call_tool("get_sure", {})) == "user said accept"
             (claim,) = await bench.notes("confirmation by the user of the host")
             assert claim["actions"] == {"sure": "accept"}
-            assert [each["status"] for each in await bench.proposals()] == ["committed"]
+            assert [each.status for each in await bench.proposals()] == ["committed"]
 
     run(test())
 
@@ -318,21 +321,21 @@ def test_a_call_whose_upstream_breaks_off_is_unknown_and_is_not_sent_again_even_
             await bench.approve_all()
             told = await client.call_tool("restart", {})
             assert text_of(told).startswith("Unknown: the call was sent, and no answer came back")
-            assert [each["status"] for each in await bench.executions()] == ["running"]
+            assert [each.status for each in await bench.executions()] == ["running"]
         assert len(upstream.calls) == 1
         async with open_bench({"up": upstream}, app=app) as bench, bench.client() as client:
             (execution,) = await bench.executions()
-            body = {"status": "succeeded", "result": {"content": [{"type": "text", "text": "it did"}]}}
-            agent = bench.api.acting_as({"x-cmbs-actor": "agent:agent"})
+            result = {"content": [{"type": "text", "text": "it did"}]}
+            agent = bench.api.acting_as(identify_caller("agent:agent"))
             repeated = asyncio.create_task(client.call_tool("restart", {}))
             # Once it has found what the other gateway left behind.
             while not any(each.record for each in bench.gateway._calls._open.values()):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            await agent.post(f"/v1/spaces/mcp/executions/{execution['execution_id']}/outcome", body)
+            await agent.report_outcome("mcp", execution.execution_id, "succeeded", result=result)
             value = await repeated
             assert (text_of(value), value.meta) == ("it did", value.meta)
             assert value.meta is not None
-            assert value.meta[REPEAT] == execution["execution_id"]
+            assert value.meta[REPEAT] == execution.execution_id
             assert len(upstream.calls) == 1
         app.close()
 
@@ -359,12 +362,31 @@ def test_failures_time_outs_and_errors_of_the_protocol_are_recorded_outcomes() -
                 await client.call_tool("get_refusal", {})
             unknown = await client.call_tool("get_unknown", {})
             assert "there is no tool `get_unknown`" in text_of(unknown)
-            outcomes = [(each["status"], each["error"]) for each in await bench.executions()]
+            outcomes = [(each.status, each.error) for each in await bench.executions()]
             assert outcomes == [
                 ("failed", "no such row"),
                 ("timed_out", "no answer within 300 ms"),
                 ("failed", f"{mcp_types.INVALID_PARAMS}: no such tool here"),
             ]
+
+    run(test())
+
+
+@pytest.mark.req("MCP-GW-01")
+def test_a_gateway_that_is_no_operator_pins_nothing_and_is_told_why() -> None:
+    async def test() -> None:
+        async with open_bench({"up": make_upstream()}) as bench:
+            pins = bench.gateway.pinning.pins
+            ledger = GatewayLedger(bench.api.acting_as(identify_caller("agent:agent")), "mcp", SystemClock())
+            told = "NOT_PERMITTED: no token can be issued for the agent"
+            with pytest.raises(NotGranted, match=told) as failure:
+                await ledger.token("agent", pins)
+            assert failure.value.details["next"]
+            with pytest.raises(NotGranted, match="NOT_AUTHORISED: `register_tool` is not granted"):
+                await ledger.pin_tool("up", define("more"), 1_000)
+            with pytest.raises(NotGranted, match="NOT_AUTHORISED: `retire_tool` is not granted"):
+                await ledger.retire("up.restart")
+            assert (await ledger.pins())[0] == list(pins)
 
     run(test())
 
@@ -431,10 +453,7 @@ def test_several_upstreams_have_prefixes_and_calls_belong_to_actors_and_cases() 
             told = await client.call_tool("one_get_status", {}, meta=meta)
             assert text_of(told) == "green"
             assert "cmbs/case-id" not in first.received[0]["_meta"]
-            made = [
-                (each["actor"]["id"], each["case_id"], each["candidates"][0]["tool_id"])
-                for each in await bench.proposals()
-            ]
+            made = [(each.actor.id, each.case_id, tool_of(each)) for each in await bench.proposals()]
             assert made == [("scout", None, "two.get_status"), ("scout", "INC-7", "one.get_status")]
 
     run(test())

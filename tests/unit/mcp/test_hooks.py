@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from cmbs.api.spaces import ApprovalItem
 from cmbs.bootstrap import Settings, build_app
-from cmbs.mcp.api import Api, open_local
+from cmbs.client import AsyncClient
+from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.decisions import DecisionPoint
 from cmbs.mcp.hooks import ClaudeHook, CursorHook, HookFailed, deny_claude, deny_cursor
 from cmbs.system import RandomIds, SystemClock
+from tests.support.mcp_upstream import tool_of
 
 Json = dict[str, Any]
-POLICY = {
+POLICY: Json = {
     "format": 2,
     "rules": [
         {"name": "reads", "allow": "claude.Read"},
@@ -34,13 +37,13 @@ def claude(tool: str, args: Json, call: str = "toolu_1", event: str = "PreToolUs
     return {**COMMON, **named, **more}
 
 
-async def open_point() -> tuple[Any, Api, Api, DecisionPoint]:
+async def open_point() -> tuple[Any, AsyncClient, AsyncClient, DecisionPoint]:
     app = build_app(Settings(store="memory:"), {})
-    api = open_local(app)
-    operator = api.acting_as({"x-cmbs-actor": "operator:boss"})
-    await operator.post("/v1/spaces", {"space_id": "hooks", "policy_file": POLICY})
+    api = open_api(app)
+    operator = api.acting_as(identify_caller("operator:boss"))
+    await operator.create_space("hooks", policy_file=POLICY)
     point = DecisionPoint(operator, "hooks", SystemClock(), RandomIds())
-    return app, operator, api.acting_as({"x-cmbs-actor": "agent:coder"}), point
+    return app, operator, api.acting_as(identify_caller("agent:coder")), point
 
 
 @pytest.mark.req("MCP-HOOK-01")
@@ -64,13 +67,13 @@ def test_claude_code_is_told_allow_or_deny_and_reports_what_came_of_it() -> None
         assert told == ["allow", "deny", "deny", "allow"]
         assert await hook.answer(claude("Read", {}, "toolu_0", "PostToolUse", tool_response={"content": "x"})) == {}
         assert await hook.answer(claude("Read", {}, "toolu_3", "PostToolUseFailure", error="no such file")) == {}
-        executions = [each async for each in operator.pages("/v1/spaces/hooks/executions", "executions")]
-        assert [(each["status"], each["error"]) for each in executions] == [
+        executions = [each async for each in operator.each(operator.list_executions, "hooks")]
+        assert [(each.status, each.error) for each in executions] == [
             ("succeeded", None),
             ("failed", "no such file"),
         ]
-        proposals = [each async for each in operator.pages("/v1/spaces/hooks/proposals", "proposals")]
-        assert [(each["status"], each["candidates"][0]["tool_id"]) for each in proposals] == [
+        proposals = [each async for each in operator.each(operator.list_proposals, "hooks")]
+        assert [(each.status, tool_of(each)) for each in proposals] == [
             ("committed", "claude.Read"),
             ("withdrawn", "claude.Bash"),
             ("denied", "claude.Write"),
@@ -87,12 +90,11 @@ def test_a_call_that_an_operator_approves_while_the_host_waits_is_let_through() 
         app, operator, agent, _ = await open_point()
         point = DecisionPoint(operator, "hooks", SystemClock(), RandomIds(), wait_seconds=20)
         deciding = asyncio.create_task(point.decide(agent, "claude.Bash", {"command": "ls"}))
-        pending: list[Json] = []
+        pending: list[ApprovalItem] = []
         while not pending:  # the proposal is made by the other task
             await asyncio.sleep(0)
-            pages = operator.pages("/v1/spaces/hooks/approvals", "approvals", status="pending")
-            pending = [each async for each in pages]
-        await operator.post(f"/v1/spaces/hooks/approvals/{pending[0]['approval_id']}/approve")
+            pending = (await operator.list_approvals("hooks", status="pending")).approvals
+        await operator.approve("hooks", pending[0].approval_id)
         assert (await deciding).allowed
         app.close()
 
@@ -105,10 +107,10 @@ def test_after_a_compaction_claude_code_is_handed_the_belief_back() -> None:
         app, operator, agent, point = await open_point()
         ontology = {"hypothesis_space_id": "s", "hypothesis_version": "1"}
         graph = {"causal_graph_ref": "none:", "causal_graph_version": "1"}
-        body = {"hypotheses": ["disk", "memory", "network"], "ontology": {**ontology, **graph}}
-        session_id = (await operator.post("/v1/sessions", body))["session_id"]
-        seen = {"source_id": "me", "observation_id": "o", "eliminated": ["disk"]}
-        await agent.post(f"/v1/sessions/{session_id}/eliminate", seen)
+        hypotheses = ["disk", "memory", "network"]
+        declared = await operator.declare_session(hypotheses=hypotheses, ontology={**ontology, **graph})
+        session_id = declared.session_id
+        await agent.eliminate(session_id, "me", ["disk"], observation_id="o")
         hook = ClaudeHook(point, agent, None, session_id)
         started = {**COMMON, "hook_event_name": "SessionStart", "source": "compact"}
         told = (await hook.answer(started))["hookSpecificOutput"]

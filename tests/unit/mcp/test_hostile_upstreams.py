@@ -123,7 +123,7 @@ def test_a_call_to_a_server_that_is_not_ready_was_not_sent_and_did_not_happen() 
             bench.gateway._connections.connection("raw").abandon()
             told = await client.call_tool("restart", {})
             assert text_of(told).startswith("Failed: MCP server `raw` was not ready")
-            assert [each["status"] for each in await bench.executions()] == ["failed"]
+            assert [each.status for each in await bench.executions()] == ["failed"]
             assert not any(method == "tools/call" for method, _ in raw.received)
             closing = asyncio.get_running_loop().time()
         # What is still being opened is not waited for in the end.
@@ -266,7 +266,7 @@ def test_a_result_goes_through_as_it_is_whatever_it_is_and_is_on_record(result: 
             answer = await client.session._dispatcher.send_raw_request("tools/call", sent, {})
             assert answer == result
             (execution,) = await bench.executions()
-            assert execution["status"] == "succeeded"
-            assert (await bench.operator.get("/v1/spaces/mcp", fields="space_id")) == {"space_id": "mcp"}
+            assert execution.status == "succeeded"
+            assert (await bench.operator.get_space("mcp")).space_id == "mcp"
 
     run(test())

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from cmbs.bootstrap import Settings, build_app
-from cmbs.mcp.api import open_local
+from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.mcp.gateway.connections import Connections
-from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway, GatewaySettings
 from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer
 from cmbs.system import SystemClock
@@ -106,10 +106,10 @@ def serve(kind: str) -> Iterator[BigServer]:
 def use_gateway(server: BigServer, test: Any) -> None:
     async def use() -> None:
         app = build_app(Settings(store="memory:"), {})
-        api = open_local(app)
+        api = open_api(app)
         upstream = HttpServer(f"http://127.0.0.1:{server.server_address[1]}/mcp")
         connections = Connections(GatewayConfig({"big": upstream}), {})
-        ledger = GatewayLedger(api.acting_as(claim_actor("operator", "gateway")), "mcp", SystemClock())
+        ledger = GatewayLedger(api.acting_as(identify_caller("operator:gateway")), "mcp", SystemClock())
         gateway = Gateway(api, ledger, connections, GatewaySettings(wait_seconds=0.05, check_seconds=3600.0))
         try:
             await gateway.start()
@@ -142,7 +142,7 @@ def test_an_answer_that_is_too_large_is_refused_on_record_and_others_go_through(
             await bench.approve_all()
             written = await client.call_tool("write_much", {"size": MESSAGE_BYTES})
             assert "The call was made" in text_of(written)
-        statuses = [each["status"] for each in await bench.executions()]
+        statuses = [each.status for each in await bench.executions()]
         assert statuses == ["result_refused", "succeeded", "result_refused"]
 
     with serve(kind) as server:
@@ -159,7 +159,7 @@ def test_an_answer_that_is_compressed_without_being_asked_for_is_not_unpacked_an
             await client.call_tool("write_much", {"size": 1})
             await bench.approve_all()
             assert text_of(await client.call_tool("write_much", {"size": 1})).startswith("Unknown: the call was sent")
-        assert [each["status"] for each in await bench.executions()] == ["failed", "running"]
+        assert [each.status for each in await bench.executions()] == ["failed", "running"]
 
     with serve("gzip") as server:
         use_gateway(server, test)

@@ -10,7 +10,7 @@ from mcp_types import ElicitResult
 
 from cmbs.bootstrap import Settings, build_app
 from cmbs.errors import InvalidRequest
-from cmbs.mcp.api import open_local
+from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.gateway.ledger import build_starter_policy
 from cmbs.mcp.gateway.opening import GatewayOptions, find_console
 from tests.support.mcp_upstream import (
@@ -65,7 +65,7 @@ class Host:
 
 
 async def list_statuses(bench: Bench) -> list[str]:
-    return [each["status"] for each in await bench.proposals()]
+    return [each.status for each in await bench.proposals()]
 
 
 @both_eras
@@ -85,7 +85,7 @@ def test_a_host_is_shown_the_approval_in_the_console_and_the_call_runs_when_an_o
             (_, proposal) = await bench.proposals()
             address = urlsplit(asked.url)
             assert (asked.mode, address.netloc, address.path) == ("url", "console.example.com", "/cmbs/inbox")
-            assert parse_qs(address.query) == {"space": ["mcp"], "proposal": [proposal["proposal_id"]]}
+            assert parse_qs(address.query) == {"space": ["mcp"], "proposal": [proposal.proposal_id]}
             assert "`up.restart`" in asked.message
             assert upstream.calls[1:] == [("restart", {"service": "api"})]
 
@@ -221,8 +221,8 @@ def test_a_read_beside_tools_that_needs_an_approval_is_offered_too(modern: bool)
         listed: Wire = {"resources/list": {"resources": []}, "resources/templates/list": {"resourceTemplates": []}}
         upstream = RawUpstream([], **listed, **{"resources/read": read}, capabilities={"resources": {}})
         app = build_app(Settings(store="memory:"), {})
-        operator = open_local(app).acting_as({"x-cmbs-actor": "operator:boss"})
-        await operator.post("/v1/spaces", {"space_id": "mcp", "policy_file": build_starter_policy([])})
+        operator = open_api(app).acting_as(identify_caller("operator:boss"))
+        await operator.create_space("mcp", policy_file=build_starter_policy([]))
         async with open_bench({"up": upstream}, app=app, **PATIENT) as bench:
             host = Host(act=bench.approve_all)
             async with bench.client(modern=modern, elicitation_callback=host) as client:

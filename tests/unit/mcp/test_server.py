@@ -16,17 +16,19 @@ from mcp.client._memory import InMemoryTransport
 from cmbs.adapters.sre.webshop import closed_kit
 from cmbs.bootstrap import Settings, build_app
 from cmbs.cli.demo import CAUSE
+from cmbs.client import AsyncClient
 from cmbs.kit.provider import KitProvider
 from cmbs.kit.writing import format_kit
-from cmbs.mcp.api import Api, open_local
+from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.server.answers import MAX_ANSWER_BYTES, fit
 from cmbs.mcp.server.serving import TOOLS, McpServer
+from tests.support.http_server import free_port
 from tests.support.mcp_upstream import text_of
 
 Wire = dict[str, Any]
-OPERATOR = {"x-cmbs-actor": "operator:boss"}
-KIT = json.loads(format_kit(closed_kit(), "kit.json"))
-AGENT = {"x-cmbs-actor": "agent:scout"}
+OPERATOR = identify_caller("operator:boss")
+KIT = format_kit(closed_kit(), "kit.json")
+AGENT = identify_caller("agent:scout")
 
 
 def run(test: Any) -> None:
@@ -38,9 +40,9 @@ def run(test: Any) -> None:
 
 
 @asynccontextmanager
-async def served(*, modern: bool = True) -> AsyncIterator[tuple[Client, Api]]:
+async def served(*, modern: bool = True) -> AsyncIterator[tuple[Client, AsyncClient]]:
     app = build_app(Settings(store="memory:"), {})
-    api = open_local(app)
+    api = open_api(app)
     try:
         server = McpServer(api, AGENT).build()
         async with Client(InMemoryTransport(server), mode="auto" if modern else "legacy", cache=None) as client:
@@ -92,14 +94,12 @@ async def investigate(client: Client, session_id: str, world: World, looks: int 
 def test_an_agent_solves_the_incident_of_the_demo_through_mcp_alone(modern: bool) -> None:
     async def test() -> None:
         async with served(modern=modern) as (client, operator):
-            await operator.post("/v1/kits", KIT)
+            await operator.put_kit(KIT, media_type="application/json")
             opened = await call(client, "open_case", kit=closed_kit().kit_id, about="the shop is slow")
             session_id = opened["handles"]["session_id"]
-            (listed,) = (await operator.get("/v1/sessions"))["sessions"]
-            assert (listed["session_id"], listed["title"]) == (session_id, "the shop is slow")
-            await operator.post(
-                f"/v1/sessions/{session_id}/obligations", {"obligation_id": "look", "min_total_eliminations": 5}
-            )
+            (listed,) = (await operator.list_sessions()).sessions
+            assert (listed.session_id, listed.title) == (session_id, "the shop is slow")
+            await operator.enter_obligation(session_id, "look", 5)
             early = await call(client, "conclude", session_id=session_id, conclusion_id=CAUSE)
             assert (early["accepted"], bool(early["next"])) == (False, True)
             told = await call(client, "obligations", session_id=session_id)
@@ -122,7 +122,7 @@ def test_an_agent_solves_the_incident_of_the_demo_through_mcp_alone(modern: bool
 def test_an_agent_whose_memory_is_wiped_goes_on_without_looking_at_anything_twice() -> None:
     async def test() -> None:
         async with served() as (client, operator):
-            await operator.post("/v1/kits", KIT)
+            await operator.put_kit(KIT, media_type="application/json")
             first = (await call(client, "open_case", kit=closed_kit().kit_id))["handles"]["session_id"]
             world = World()
             await investigate(client, first, world, looks=2)
@@ -152,7 +152,7 @@ def test_an_agent_whose_memory_is_wiped_goes_on_without_looking_at_anything_twic
 def test_a_probe_that_was_asked_before_is_answered_with_what_is_known() -> None:
     async def test() -> None:
         async with served() as (client, operator):
-            await operator.post("/v1/kits", KIT)
+            await operator.put_kit(KIT, media_type="application/json")
             session_id = (await call(client, "open_case", kit=closed_kit().kit_id))["handles"]["session_id"]
             probe = (await call(client, "next_probes", session_id=session_id, limit=1))["probes"][0]
             world = World()
@@ -222,25 +222,38 @@ def test_bad_arguments_and_unknown_things_are_errors_that_the_model_sees() -> No
     run(test())
 
 
+@pytest.mark.req("MCP-SERVER-05")
+def test_a_cmbs_server_that_is_away_is_an_error_that_the_model_sees() -> None:
+    async def test() -> None:
+        async with (
+            open_api(f"http://127.0.0.1:{free_port()}") as api,
+            Client(InMemoryTransport(McpServer(api, AGENT).build()), cache=None) as client,
+        ):
+            result = await client.call_tool("find_sessions", {})
+            assert result.is_error
+            assert "no connection to `http://127.0.0.1:" in text_of(result)
+            with pytest.raises(MCPError, match="no connection to"):
+                await client.list_resources()
+
+    run(test())
+
+
 @pytest.mark.req("MCP-SERVER-06")
 def test_an_action_is_proposed_waited_for_reported_and_withdrawn_and_never_approved_over_mcp() -> None:
     async def test() -> None:
         async with served() as (client, operator):
             session = await call(client, "open_case", hypotheses=["a", "b"], about="which")
             session_id = session["handles"]["session_id"]
-            policy = {
+            policy: Wire = {
                 "format": 2,
                 "rules": [
                     {"name": "known", "allow": "restart", "when": "case.belief.n_survivors == 1", "otherwise": "ask"}
                 ],
             }
-            await operator.post("/v1/spaces", {"space_id": "ops", "policy_file": policy})
-            tool = {"tool_id": "restart", "kind": "caller", "args_schema": {"type": "object"}}
-            await operator.post("/v1/spaces/ops/tools", tool)
-            token = {"token_id": "t", "agent_id": "scout", "tool_ids": ["restart"]}
-            await operator.post("/v1/spaces/ops/capabilities", token)
-            case = {"case_id": "INC", "session_id": session_id, "agents": ["scout"]}
-            await operator.post("/v1/spaces/ops/cases", case)
+            await operator.create_space("ops", policy_file=policy)
+            await operator.register_tool("ops", "restart", "caller", {"type": "object"})
+            await operator.issue_capability("ops", "t", "scout", ["restart"])
+            await operator.open_case("ops", "INC", session_id, ["scout"])
             asked = await call(client, "propose_action", space_id="ops", tool_id="restart", case_id="INC")
             assert (asked["status"], bool(asked["why"])) == ("asked", True)
             assert "approve" not in TOOLS
@@ -292,10 +305,10 @@ def test_an_answer_with_large_attributes_fits_and_is_of_its_schema() -> None:
             attributes = {f"h-{number:02}": texts for number in range(50)}
             ontology = {"hypothesis_space_id": "s", "hypothesis_version": "1"}
             graph = {"causal_graph_ref": "none:", "causal_graph_version": "1"}
-            body = {"hypotheses": list(attributes), "hypothesis_attributes": attributes}
-            session_id = (await operator.post("/v1/sessions", {**body, "ontology": {**ontology, **graph}}))[
-                "session_id"
-            ]
+            declared = await operator.declare_session(
+                hypotheses=list(attributes), hypothesis_attributes=attributes, ontology={**ontology, **graph}
+            )
+            session_id = declared.session_id
             belief = await call(client, "read_belief", session_id=session_id, top=50)
             assert belief["handles"]["session_id"] == session_id
             assert len(belief["attributes"]) + belief["left_out"]["attributes"] == 50

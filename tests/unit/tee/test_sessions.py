@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 import pytest
 
 from cmbs.belief.kernel.requests import Limits
@@ -175,7 +175,7 @@ def test_a_declaration_that_came_too_early_can_be_repeated_under_its_key(tmp_pat
         with pytest.raises(InvalidRequest, match="the causal graph is empty"):
             server.declare_session(BLANK, idempotency_key="key")
         grow(port, "ab")
-        later = replace(BLANK, causal_graph_version=str(graph.version() + 1))
+        later = msgspec.structs.replace(BLANK, causal_graph_version=str(graph.version() + 1))
         with pytest.raises(Conflict, match="is at version"):
             server.declare_session(later, idempotency_key="other key")
         assert server.declare_session(BLANK, idempotency_key="key").snapshot.survivors == ["a", "b"]
