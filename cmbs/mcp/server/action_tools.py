@@ -10,7 +10,7 @@ from cmbs.api.spaces import ProposalResponse, ToolCallItem
 from cmbs.client import AsyncClient
 from cmbs.errors import Conflict
 from cmbs.mcp.asking import MAX_WAIT_SECONDS
-from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page
+from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page, point_to_all
 from cmbs.mcp.server.arguments import (
     Args,
     Because,
@@ -25,6 +25,7 @@ from cmbs.mcp.server.arguments import (
     Tokens,
     ToolId,
 )
+from cmbs.mcp.server.failures import speak
 from cmbs.mcp.server.proposing import build_call, list_tokens
 from cmbs.mcp.server.table import ToolRow
 from cmbs.system import RandomIds
@@ -178,10 +179,10 @@ async def _describe(api: AsyncClient, space_id: str, proposal: ProposalResponse)
     kept = ("execution_id", "tool_id", "status", "result", "error", "deadline")
     waiting = {"space_id": space_id, "proposal_id": proposal.proposal_id}
     do = _NEXT.get(proposal.status)
-    return {
+    answer: Json = {
         "status": proposal.status,
         "reason_code": proposal.decision.reason_code,
-        "why": [each.sentence for each in proposal.refusals or ()],
+        "why": [speak(each.sentence) or each.message for each in proposal.refusals or ()],
         "waits_for": proposal.waits_for,
         "executions": [{name: getattr(each, name) for name in kept} for each in executions],
         **({} if do is None else {"next": {"do": do, **name_call("wait_for_action", waiting)}}),
@@ -192,6 +193,9 @@ async def _describe(api: AsyncClient, space_id: str, proposal: ProposalResponse)
             "case_id": proposal.case_id,
         },
     }
+    return point_to_all(
+        answer, lambda size: name_call("wait_for_action", {**waiting, "seconds": 0, "max_tokens": size})
+    )
 
 
 # By the status of a proposal.

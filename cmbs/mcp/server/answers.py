@@ -93,12 +93,10 @@ def fit(answer: Json, max_tokens: int = MAX_TOKENS) -> Json:
     return answer
 
 
-def fit_or_point(answer: Json, max_tokens: int, ask_for_all: Callable[[int], Json]) -> Json:
-    """The answer, cut to fit where it must be; `more` then asks for all of it, with as many tokens as it has."""
+def point_to_all(answer: Json, ask_for_all: Callable[[int], Json], max_tokens: int = MAX_TOKENS) -> Json:
+    """The answer; where it has to be cut, `more` asks for all of it, with as many tokens as it has."""
     size = count_tokens(answer)
-    if size <= max_tokens:
-        return answer
-    return fit({**answer, "more": ask_for_all(size + _ROOM_OF_KEPT)}, max_tokens)
+    return answer if size <= max_tokens else {**answer, "more": ask_for_all(size + _ROOM_OF_KEPT)}
 
 
 def outline(document: Json, max_tokens: int, more: Callable[[int], Json]) -> Json:

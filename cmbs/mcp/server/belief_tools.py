@@ -79,9 +79,10 @@ class OpenCaseArgs(Args):
 
 
 class SessionArgs(Args):
-    """A session."""
+    """A session, of which everything is to be said."""
 
     session_id: SessionId
+    max_tokens: Tokens = MAX_TOKENS
 
 
 class ReadBeliefArgs(PageArgs):
@@ -187,17 +188,11 @@ class Contradiction(Answer, kw_only=True):
     n_alone: int = 0
 
 
-class ContradictionArgs(Args):
-    """A session of which nothing is left."""
-
-    session_id: SessionId
-    max_tokens: Tokens = MAX_TOKENS
-
-
 class Obligations(Answer, kw_only=True):
     """The obligations of a session: what has to be ruled out before a conclusion counts."""
 
     obligations: list[Json]
+    n_obligations: int
 
 
 class LeaveObligationArgs(Args):
@@ -432,7 +427,7 @@ async def why_ruled_out(api: AsyncClient, args: WhyArgs) -> Json:
     }
 
 
-async def explain_contradiction(api: AsyncClient, args: ContradictionArgs) -> Json:
+async def explain_contradiction(api: AsyncClient, args: SessionArgs) -> Json:
     """Which observations to doubt, where nothing is left."""
     found = await api.request("session_contradiction", session_id=args.session_id)
     names = ("contradiction", "look_again", "explanations", "n_explanations", "alone", "n_alone")
@@ -443,7 +438,11 @@ async def list_obligations(api: AsyncClient, args: SessionArgs) -> Json:
     """Active and exited obligations."""
     found = await api.request("list_obligations", session_id=args.session_id)
     active = [each["obligation_id"] for each in found["obligations"] if each["state"] == "active"]
-    return {"obligations": found["obligations"], "handles": _handles(args.session_id, active_obligation_ids=active)}
+    return {
+        "obligations": found["obligations"],
+        "n_obligations": len(found["obligations"]),
+        "handles": _handles(args.session_id, active_obligation_ids=active[-_SHOWN:]),
+    }
 
 
 async def leave_obligation(api: AsyncClient, args: LeaveObligationArgs) -> Json:
@@ -546,7 +545,7 @@ BELIEF_TOOLS = (
         "contradiction",
         "Explain a contradiction",
         "Where no survivor is left: which observations may be wrong, and which to make again.",
-        ContradictionArgs,
+        SessionArgs,
         Contradiction,
         explain_contradiction,
         reads=True,

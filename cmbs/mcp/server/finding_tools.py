@@ -9,6 +9,7 @@ from cmbs.client import AsyncClient
 from cmbs.errors import Forbidden
 from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page
 from cmbs.mcp.server.arguments import CallArguments, CaseId, ListArgs, PageArgs, SpaceId, Text, ToolId
+from cmbs.mcp.server.failures import speak
 from cmbs.mcp.server.proposing import build_call, list_tokens
 from cmbs.mcp.server.table import ToolRow
 from cmbs.substrate.kernel.model import ReasonCode
@@ -142,23 +143,26 @@ async def _try_call(api: AsyncClient, args: FindToolsArgs, tool_id: str, call_of
         )
     except Forbidden:
         return {"asks": "denied", "why": ["you may not propose actions in this space; call `whoami`"]}
-    asks = _read_decision(tried["decision"], has_args=args.args is not None)
+    asks = _read_decision(tried["decision"], args)
     told: Json = {"asks": asks}
     if asks == "depends":
-        told["next"] = name_call("find_tools", {"space_id": args.space_id, "tool_id": tool_id, "args": {}})
+        told["next"] = name_call("find_tools", {"space_id": args.space_id, "tool_id": tool_id, "args": args.args or {}})
     if asks != "no":
-        told["why"] = [f"{each['message']}; {each['next']}" for each in tried.get("refusals") or ()]
+        told["why"] = [
+            speak(f"{each['message']}; {each['next']}") or each["message"] for each in tried.get("refusals") or ()
+        ]
     return told
 
 
-def _read_decision(decision: Json, *, has_args: bool) -> Asks:
-    if decision["verdict"] == "allow":
+def _read_decision(decision: Json, args: FindToolsArgs) -> Asks:
+    if decision["verdict"] == "allow" or decision.get("observed"):
         return "no"
     if decision.get("failure") == "ask":
         return "yes"
-    if decision["reason_code"] == ReasonCode.ARGS_INVALID and not has_args:
-        return "depends"
-    return "denied"
+    reason = decision["reason_code"]
+    depends_on_args = reason == ReasonCode.ARGS_INVALID and args.args is None
+    depends_on_case = reason == ReasonCode.NO_CASE and args.case_id is None
+    return "depends" if depends_on_args or depends_on_case else "denied"
 
 
 def _pick(item: Json, names: tuple[str, ...]) -> dict[str, Any]:
@@ -197,7 +201,7 @@ FINDING_TOOLS = (
         "find_tools",
         "Find tools",
         "The tools of a space: the schema of their arguments, and whether a call needs an operator's approval now "
-        "(`asks`: no, yes, denied, or depends on `args`).",
+        "(`asks`: no, yes, denied, or depends on `args` and case).",
         FindToolsArgs,
         FoundTools,
         find_tools,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
+
+_PLACE = re.compile(r"\{(\w+)\}")
 
 INSTRUCTIONS = (
     "This server keeps what may still be true outside of your context. Open a case, ask `next_probes`, submit what you "
@@ -99,9 +102,8 @@ def fill_prompt(name: str, arguments: dict[str, str]) -> dict[str, Any] | None:
     """A prompt with its arguments in place; None where there is none of that name."""
     for prompt in PROMPTS:
         if prompt.name == name:
-            filled = prompt.text
-            for argument in prompt.arguments:
-                filled = filled.replace(f"{{{argument}}}", arguments.get(argument, ""))
+            # In one pass: what an argument says is text, and no place of another.
+            filled = _PLACE.sub(lambda place: arguments.get(place.group(1), ""), prompt.text)
             message = {"role": "user", "content": {"type": "text", "text": filled}}
             return {"description": prompt.description, "messages": [message]}
     return None

@@ -10,7 +10,7 @@ import msgspec
 from mcp import MCPError
 
 from cmbs.client import AsyncClient
-from cmbs.mcp.server.answers import MAX_TOKENS, Json, ask_for_page, fit_or_point, outline
+from cmbs.mcp.server.answers import MAX_TOKENS, Json, ask_for_page, fit, outline, point_to_all
 from cmbs.mcp.server.arguments import PageArgs, Text
 from cmbs.mcp.server.belief_tools import ReadBeliefArgs, read_belief
 from cmbs.mcp.server.finding_tools import FindKitsArgs, find_kits
@@ -88,12 +88,13 @@ async def read_resource(api: AsyncClient, uri: str) -> Json:
     match segments:
         case ["kits"]:
             kits = await find_kits(api, FindKitsArgs(limit=query.limit, cursor=query.cursor))
-            return fit_or_point(_point_to_page(uri, kits), max_tokens, ask_for_all)
+            return fit(point_to_all(_point_to_page(uri, kits), ask_for_all, max_tokens), max_tokens)
         case ["kits", kit_id]:
             return outline(await api.request("get_kit", kit_id=kit_id), max_tokens, ask_for_all)
         case ["sessions", session_id]:
             args = ReadBeliefArgs(session_id, query.text, limit=query.limit, cursor=query.cursor, max_tokens=max_tokens)
-            return fit_or_point(_point_to_page(uri, await read_belief(api, args)), max_tokens, ask_for_all)
+            page = _point_to_page(uri, await read_belief(api, args))
+            return fit(point_to_all(page, ask_for_all, max_tokens), max_tokens)
         case ["sessions", session_id, "probes", probe_id]:
             return outline(await _find_probe(api, session_id, probe_id), max_tokens, ask_for_all)
         case ["sessions", session_id, "proofs", "elimination", hypothesis_id]:

@@ -21,7 +21,7 @@ from cmbs.errors import CmbsError, RecordNotFound, SessionNotFound, SpaceNotFoun
 from cmbs.mcp.asking import ACTOR, AUTHORIZATION
 from cmbs.mcp.bodies import BoundedMessages
 from cmbs.mcp.server.action_tools import ACTION_TOOLS
-from cmbs.mcp.server.answers import MAX_TOKENS, Json, fit, fit_or_point, name_call
+from cmbs.mcp.server.answers import MAX_TOKENS, Json, fit, name_call, point_to_all
 from cmbs.mcp.server.belief_tools import BELIEF_TOOLS
 from cmbs.mcp.server.completing import complete
 from cmbs.mcp.server.failures import Failed, describe_failure
@@ -30,7 +30,7 @@ from cmbs.mcp.server.prompts import INSTRUCTIONS, fill_prompt, list_prompts
 from cmbs.mcp.server.reporting import DEFAULT_LEVEL, Level, report
 from cmbs.mcp.server.resources import MIME_TYPE, TEMPLATES, UNKNOWN_RESOURCE, list_resources, read_resource
 from cmbs.mcp.server.table import ToolRow
-from cmbs.mcp.server.watching import Connection, keep_connection, listen, subscribe, unsubscribe
+from cmbs.mcp.server.watching import Connection, Room, keep_connection, listen, subscribe, unsubscribe
 
 Context = ServerRequestContext[Any, Any]
 
@@ -64,6 +64,7 @@ class McpServer:
         self._identity = dict(identity or {})
         self._has_connections = has_connections
         self._is_stopping = is_stopping
+        self._room = Room()
 
     def build(self) -> Server[Any]:
         """The server of the SDK. What a connection has to remember is offered where there are connections."""
@@ -154,7 +155,7 @@ class McpServer:
     async def _listen(
         self, ctx: Context, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        return await listen(self._api_of(ctx), ctx, params, self._is_stopping)
+        return await listen(self._api_of(ctx), ctx, params, self._room, self._is_stopping)
 
     async def _subscribe(self, ctx: Context, params: mcp_types.SubscribeRequestParams) -> mcp_types.EmptyResult:
         with _telling_failures():
@@ -173,7 +174,7 @@ class McpServer:
     async def _get_prompt(self, _: Context, params: mcp_types.GetPromptRequestParams) -> mcp_types.GetPromptResult:
         filled = fill_prompt(params.name, params.arguments or {})
         if filled is None:
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no prompt `{params.name}`")
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no prompt `{params.name[:256]}`")
         return mcp_types.GetPromptResult.model_validate(filled, by_name=False)
 
     async def _complete(self, ctx: Context, params: mcp_types.CompleteRequestParams) -> mcp_types.CompleteResult:
@@ -235,7 +236,7 @@ def _fit_answer(row: ToolRow, args: Any, answer: Json) -> Json:
     def ask_for_all(size: int) -> Json:
         return name_call(row.name, {**msgspec.to_builtins(args), "max_tokens": size})
 
-    return fit_or_point(answer, args.max_tokens, ask_for_all)
+    return fit(point_to_all(answer, ask_for_all, args.max_tokens), args.max_tokens)
 
 
 def _summarise(answer: Json) -> Json:

@@ -6,8 +6,8 @@ connection that stays open (`resources/subscribe`), which only standard streams 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,14 +27,36 @@ from cmbs.mcp.server.resources import find_session_of
 
 Context = ServerRequestContext[Any, Any]
 
-# Of one client.
+# By one client.
 MAX_WATCHED = 50
-# Between two questions about a session: events that come closer together are told of once.
+# By all clients of a server: each takes a place among the requests that wait.
+MAX_WATCHED_BY_ALL = 200
+# Between two reads of a session: events that come closer together make one notification.
 _PAUSE_SECONDS = 0.2
-# Between two looks at whether the server stops.
+# Between two checks of whether the server stops.
 _GLANCE_SECONDS = 0.5
 # After a failure that may pass.
 _RETRY_SECONDS = 2.0
+
+
+class Room:
+    """How many sessions are watched, of as many as may be."""
+
+    def __init__(self, most: int = MAX_WATCHED_BY_ALL) -> None:
+        self._most = most
+        self._taken = 0
+
+    @contextmanager
+    def take(self, count: int) -> Iterator[None]:
+        """Watch so many more for a while; MCPError where there is no room for them."""
+        if self._taken + count > self._most:
+            message = f"this server watches {self._most} sessions at once; subscribe later, or to fewer"
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        self._taken += count
+        try:
+            yield
+        finally:
+            self._taken -= count
 
 
 @dataclass
@@ -55,7 +77,11 @@ async def keep_connection(_: Any) -> AsyncIterator[Connection]:
 
 
 async def listen(
-    api: AsyncClient, ctx: Context, params: mcp_types.SubscriptionsListenRequestParams, is_stopping: Callable[[], bool]
+    api: AsyncClient,
+    ctx: Context,
+    params: mcp_types.SubscriptionsListenRequestParams,
+    room: Room,
+    is_stopping: Callable[[], bool],
 ) -> mcp_types.SubscriptionsListenResult:
     """Serve a stream of updates until its client goes, or the server stops. It honours what the caller may read."""
     wanted = params.notifications.resource_subscriptions or []
@@ -83,17 +109,18 @@ async def listen(
             await anyio.sleep(_GLANCE_SECONDS)
         handler.close()
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(close_when_stopping)
-        for uri in heads:
-            tasks.start_soon(watch_to_the_end, uri)
-        result = await handler(ctx, params.model_copy(update={"notifications": honoured}))
-        tasks.cancel_scope.cancel()
+    with room.take(len(heads)):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(close_when_stopping)
+            for uri in heads:
+                tasks.start_soon(watch_to_the_end, uri)
+            result = await handler(ctx, params.model_copy(update={"notifications": honoured}))
+            tasks.cancel_scope.cancel()
     return result
 
 
 async def subscribe(api: AsyncClient, ctx: Context, uri: str) -> None:
-    """Tell a client of the handshake era of every change of a session; CmbsError if it may not read that."""
+    """Notify a client of the handshake era of every change of a session; CmbsError if it may not read that."""
     connection: Connection = ctx.lifespan_context
     session_id = find_session_of(uri)
     if session_id is None:
@@ -109,13 +136,14 @@ async def subscribe(api: AsyncClient, ctx: Context, uri: str) -> None:
     async def watch_in_scope() -> None:
         with scope:
             await _watch(api, session_id, head, changed)
-        connection.watched.pop(uri, None)
+        if connection.watched.get(uri) is scope:
+            del connection.watched[uri]
 
     connection.tasks.start_soon(watch_in_scope)
 
 
 def unsubscribe(ctx: Context, uri: str) -> None:
-    """Tell no more of a session; nothing to do where nothing was told of it."""
+    """End a subscription; nothing changes where there is none."""
     connection: Connection = ctx.lifespan_context
     scope = connection.watched.pop(uri, None)
     if scope is not None:
@@ -123,7 +151,7 @@ def unsubscribe(ctx: Context, uri: str) -> None:
 
 
 async def _watch(api: AsyncClient, session_id: str, head: str, changed: Callable[[], Awaitable[None]]) -> None:
-    """Tell of each change, until the caller may not read the session any more, or is gone."""
+    """Call `changed` after each change, until the caller may not read the session any more, or is gone."""
     while True:
         try:
             newest = await _read_head(api, session_id, after=head)

@@ -137,6 +137,30 @@ def test_a_resource_of_a_large_session_fits_and_names_the_uri_of_what_is_left_ou
     run(test())
 
 
+@pytest.mark.req("MCP-SERVER-09")
+def test_obligations_and_results_that_are_too_long_are_cut_and_the_call_that_is_named_has_all_of_them() -> None:
+    async def test() -> None:
+        async with served() as (client, operator):
+            session_id = await open_case(client, ["a", "b"])
+            for number in range(80):
+                await operator.enter_obligation(session_id, f"{number}-{'o' * 200}", 1)
+            cut = await call(client, "obligations", session_id=session_id)
+            assert cut["n_obligations"] == 80 == len(cut["obligations"]) + cut["left_out"]["obligations"]
+            assert len((await follow(client, cut["more"]))["obligations"]) == 80
+            policy: Wire = {"format": 2, "rules": [{"name": "all", "allow": "look"}]}
+            await operator.create_space("ops", policy_file=policy)
+            await operator.register_tool("ops", "look", "caller", {"type": "object"})
+            await operator.issue_capability("ops", "t", "scout", ["look"])
+            made = await call(client, "propose_action", space_id="ops", tool_id="look")
+            text = "line " * 10_000
+            reported = {"execution_id": made["handles"]["execution_ids"][0], "succeeded": True, "result": text}
+            done = await call(client, "report_action", space_id="ops", **reported)
+            assert len(done["executions"][0]["result"]) < len(text)
+            assert (await follow(client, done["more"]))["executions"][0]["result"] == text
+
+    run(test())
+
+
 def kit_of(kit_id: str, size: int) -> str:
     hypotheses = tuple(KitHypothesis(f"h-{number}", label="x" * 900) for number in range(size))
     outcomes = (KitOutcome("yes", frozenset(), Soundness.SOUND), KitOutcome("no", frozenset({"h-0"}), Soundness.SOUND))

@@ -1,6 +1,7 @@
-"""What an MCP client is told without asking, and while it types: subscriptions, messages to its log, completion."""
+"""What an MCP client gets without a call of a tool: notifications of changes, messages for its log, completion."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import mcp_types
@@ -66,6 +67,19 @@ def test_a_connection_of_the_handshake_era_subscribes_and_unsubscribes() -> None
             await operator.eliminate(second, "o", ["a"], observation_id="1")
             assert await told.get() == f"cmbs://sessions/{second}"
             assert told.empty()
+            # Again, at once: what ends then is the subscription before, and not this one.
+            uri = f"cmbs://sessions/{second}"
+            for _ in range(2):
+                await client.unsubscribe_resource(uri)
+                await client.subscribe_resource(uri)
+            await operator.eliminate(second, "o", ["b"], observation_id="2")
+            assert await told.get() == uri
+            await client.unsubscribe_resource(uri)
+            await operator.enter_obligation(second, "more", 1)
+            await client.subscribe_resource(uri)
+            await operator.enter_obligation(second, "even more", 1)
+            assert await told.get() == uri
+            assert told.empty()
             for uri in ("cmbs://sessions/none", "cmbs://kits"):
                 with pytest.raises(MCPError):
                     await client.subscribe_resource(uri)
@@ -81,6 +95,24 @@ def test_one_client_subscribes_to_so_many_sessions_and_no_more() -> None:
             with pytest.raises(MCPError, match="50 sessions"):
                 async with client.listen(resource_subscriptions=uris):
                     pass
+
+    run(test())
+
+
+@pytest.mark.req("MCP-SERVER-15")
+def test_all_clients_together_watch_so_many_sessions_and_no_more_until_one_goes() -> None:
+    async def test() -> None:
+        async with served() as (client, operator):
+            uris = [f"cmbs://sessions/{await declare(operator, 'a')}" for _ in range(50)]
+            async with AsyncExitStack() as stack:
+                for _ in range(3):
+                    await stack.enter_async_context(client.listen(resource_subscriptions=uris))
+                async with client.listen(resource_subscriptions=uris):
+                    with pytest.raises(MCPError, match="watches 200 sessions"):
+                        async with client.listen(resource_subscriptions=uris[:1]):
+                            pass
+                async with client.listen(resource_subscriptions=uris) as stream:
+                    assert len(stream.honored.resource_subscriptions or ()) == 50
 
     run(test())
 

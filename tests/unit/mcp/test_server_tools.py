@@ -4,12 +4,17 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp.client._memory import InMemoryTransport
 
 from cmbs.adapters.sre.webshop import closed_kit
+from cmbs.bootstrap import Settings, build_app
 from cmbs.client import AsyncClient
+from cmbs.identity.kernel.scopes import Role
 from cmbs.kit.writing import format_kit
-from cmbs.mcp.asking import identify_caller
-from tests.support.mcp_belief import Wire, call, follow, refuse, run, served
+from cmbs.mcp.asking import identify_caller, open_api
+from cmbs.mcp.server.prompts import fill_prompt
+from cmbs.mcp.server.serving import McpServer
+from tests.support.mcp_belief import OPERATOR, Wire, call, follow, refuse, run, served
 
 KIT = format_kit(closed_kit(), "kit.json")
 SCHEMA: Wire = {"type": "object", "properties": {"pod": {"type": "string"}}, "required": ["pod"]}
@@ -62,18 +67,50 @@ def test_the_tools_of_a_space_are_found_with_their_schema_and_whether_they_ask_n
             session_id = await open_case(client, "a", "b")
             await operator.open_case("ops", "INC", session_id, ["scout"])
 
-            async def asks(tool_id: str, pod: str) -> str:
-                more = found[tool_id]["next"]["arguments"] | {"args": {"pod": pod}, "case_id": "INC"}
-                (tool,) = (await call(client, "find_tools", **more))["tools"]
+            async def asks(tool_id: str, pod: str, **more: str) -> str:
+                args = found[tool_id]["next"]["arguments"] | {"args": {"pod": pod}, **more}
+                (tool,) = (await call(client, "find_tools", **args))["tools"]
                 assert bool(tool.get("why")) == (tool["asks"] != "no")
                 return str(tool["asks"])
 
             assert [await asks("restart", pod) for pod in "ab"] == ["no", "yes"]
-            assert (await asks("fix", "a"), await asks("drop", "a")) == ("yes", "denied")
+            assert (await asks("fix", "a"), await asks("drop", "a")) == ("depends", "denied")
+            assert (await asks("fix", "a", case_id="INC"), await asks("fix", "a", case_id="none")) == ("yes", "denied")
             await rule_out(client, session_id, "a")
-            assert await asks("fix", "a") == "no"
+            assert await asks("fix", "a", case_id="INC") == "no"
             # Nothing of it is recorded.
             assert (await operator.list_proposals("ops")).proposals == []
+            # A proposal comes to what was said.
+            statuses = {"no": "running", "yes": "asked", "denied": "denied"}
+            for tool_id, pod in (("restart", "a"), ("restart", "b"), ("drop", "a")):
+                asked = await asks(tool_id, pod)
+                made = await call(client, "propose_action", space_id="ops", tool_id=tool_id, args={"pod": pod})
+                assert made["status"] == statuses[asked]
+            # Observe mode stops no call.
+            await operator.set_space_mode("ops", "observe")
+            await operator.acting_as(identify_caller("operator:second")).set_space_mode("ops", "observe")
+            assert await asks("drop", "a") == "no"
+
+    run(test())
+
+
+@pytest.mark.req("MCP-SERVER-12")
+def test_a_key_that_may_not_propose_finds_tools_that_deny_its_calls() -> None:
+    async def test() -> None:
+        app = build_app(Settings(store="memory:"), {})
+        api = open_api(app)
+        try:
+            await prepare_space(api.acting_as(OPERATOR))
+            key = app.service.gate._registry.create(None, "watcher", roles=[Role.READER]).text
+            server = McpServer(api, identify_caller("", key)).build()
+            async with Client(InMemoryTransport(server), cache=None) as client:
+                tools = (await call(client, "find_tools", space_id="ops"))["tools"]
+                assert {each["asks"] for each in tools} == {"denied"}
+                told, beside = await refuse(client, "open_case", hypotheses=["a"])
+                assert "lacks the scope `belief:write`" in told
+                assert beside["next"]["tool"] == "whoami"
+        finally:
+            app.close()
 
     run(test())
 
@@ -193,3 +230,12 @@ def test_the_id_of_another_agents_or_another_call_is_not_answered_as_a_repeat() 
             assert again["handles"]["proposal_id"] == "mine"
 
     run(test())
+
+
+@pytest.mark.req("MCP-SERVER-01")
+def test_what_fills_one_place_of_a_prompt_is_no_place_of_another_argument() -> None:
+    filled = fill_prompt("investigate", {"question": "why {kit_id}?", "kit_id": "shop"})
+    assert filled is not None
+    text = filled["messages"][0]["content"]["text"]
+    assert text.startswith("Find out: why {kit_id}?")
+    assert "with the kit `shop`" in text
