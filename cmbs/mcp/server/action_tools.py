@@ -28,6 +28,7 @@ from cmbs.mcp.server.arguments import (
 from cmbs.mcp.server.failures import speak
 from cmbs.mcp.server.proposing import build_call, list_tokens
 from cmbs.mcp.server.table import ToolRow
+from cmbs.substrate.kernel.model import ReasonCode
 from cmbs.system import RandomIds
 
 _IDS = RandomIds()
@@ -178,14 +179,19 @@ async def _describe(api: AsyncClient, space_id: str, proposal: ProposalResponse)
     executions = [await api.get_execution(space_id, each) for each in runs[:_SHOWN]]
     kept = ("execution_id", "tool_id", "status", "result", "error", "deadline")
     waiting = {"space_id": space_id, "proposal_id": proposal.proposal_id}
-    do = _NEXT.get(proposal.status)
+    reason, do = proposal.decision.reason_code, _NEXT.get(proposal.status)
+    advised: Json = {}
+    if do is not None:
+        advised = {"next": {"do": do, **name_call("wait_for_action", waiting)}}
+    elif reason in (ReasonCode.UNKNOWN_TOOL, ReasonCode.TOOL_RETIRED, ReasonCode.ARGS_INVALID):
+        advised = {"next": {"do": _CHOOSE, **name_call("find_tools", {"space_id": space_id})}}
     answer: Json = {
         "status": proposal.status,
-        "reason_code": proposal.decision.reason_code,
+        "reason_code": reason,
         "why": [speak(each.sentence) or each.message for each in proposal.refusals or ()],
         "waits_for": proposal.waits_for,
         "executions": [{name: getattr(each, name) for name in kept} for each in executions],
-        **({} if do is None else {"next": {"do": do, **name_call("wait_for_action", waiting)}}),
+        **advised,
         "handles": {
             **waiting,
             "approval_ids": proposal.approval_ids[:_SHOWN],
@@ -198,6 +204,7 @@ async def _describe(api: AsyncClient, space_id: str, proposal: ProposalResponse)
     )
 
 
+_CHOOSE = "use a tool of the space, with arguments of its schema"
 # By the status of a proposal.
 _NEXT = {
     "asked": "an operator has to approve it: wait, or do something else meanwhile",

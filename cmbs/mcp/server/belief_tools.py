@@ -13,7 +13,7 @@ from cmbs.belief.kernel.comparisons import ChangeKind
 from cmbs.belief.kernel.looks import MAX_PROBES
 from cmbs.belief.kernel.titles import MAX_TITLE_LENGTH
 from cmbs.client import AsyncClient
-from cmbs.errors import Conflict, InvalidRequest
+from cmbs.errors import BeliefServerError, Conflict, InvalidRequest
 from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page
 from cmbs.mcp.server.arguments import (
     Args,
@@ -287,24 +287,32 @@ async def open_case(api: AsyncClient, args: OpenCaseArgs) -> Json:
             "a case is opened with a kit or with hypotheses, one of the two",
             {"field": "kit_id", "next": "name a kit that `find_kits` lists, or list what may be the case"},
         )
-    over: Json = (
-        {"hypotheses": args.hypotheses, "ontology": _ONTOLOGY}
-        if args.kit_id is None
-        else {"kit": args.kit_id, "symptoms": args.symptoms}
-    )
+    over: Json = {"hypotheses": args.hypotheses, "ontology": _ONTOLOGY} if args.kit_id is None else {"kit": args.kit_id}
+    if args.space_id is not None:
+        # Before anything is declared: there may be no such space.
+        await api.request("get_space", fields=["space_id"], space_id=args.space_id)
     title = " ".join(args.about.split())[:MAX_TITLE_LENGTH] or None
-    declared = await api.declare_session(**over, metadata={"about": args.about}, title=title, policy=_POLICY)
+    declared = await api.declare_session(
+        **over, symptoms=args.symptoms, metadata={"about": args.about}, title=title, policy=_POLICY
+    )
     session_id = declared.session_id
     belief = await read_belief(api, ReadBeliefArgs(session_id))
     if args.space_id is not None:
-        case_id = args.case_id or session_id
-        step = await api.open_case(args.space_id, case_id, session_id, [(await api.whoami()).id])
-        if step.granted:
-            belief["handles"] |= {"space_id": args.space_id, "case_id": case_id}
-        else:
-            why = step.reason_code if step.refusal is None else step.refusal.message
-            belief["warning"] = f"the session is open, but no case in `{args.space_id}`: {why}; tell an operator"
+        belief |= await _open_in_space(api, args.space_id, args.case_id or session_id, belief["handles"])
     return belief
+
+
+async def _open_in_space(api: AsyncClient, space_id: str, case_id: str, handles: Json) -> Json:
+    """Handles of the case too, or a warning that there is none: the session is open in any case."""
+    try:
+        step = await api.open_case(space_id, case_id, handles["session_id"], [(await api.whoami()).id])
+    except BeliefServerError as exc:
+        why = speak(exc.message) or "the cmbs server refused it"
+    else:
+        if step.granted:
+            return {"handles": {**handles, "space_id": space_id, "case_id": case_id}}
+        why = (step.reason_code or "") if step.refusal is None else step.refusal.message
+    return {"warning": f"the session is open, but no case in `{space_id}`: {why}; tell an operator"}
 
 
 async def next_probes(api: AsyncClient, args: NextProbesArgs) -> Json:

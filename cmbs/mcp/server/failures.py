@@ -34,8 +34,16 @@ _API_TERMS = re.compile(
 _CODE_TERMS = re.compile(_CODED)
 _QUOTED = re.compile(r"`[^`]*`")
 # What the API calls an argument of a tool.
-_NAMES = {"conclusion_id": "hypothesis_id", "eliminated": "hypotheses", "kit": "kit_id", "justification": "because"}
-_API_NAMES = re.compile(f"`({'|'.join(_NAMES)})`")
+_NAMES = {
+    "conclusion_id": "hypothesis_id",
+    "eliminated": "hypotheses",
+    "kit": "kit_id",
+    "justification": "because",
+    "next_cursor": "more",
+}
+# With what may follow a name, as in `eliminated[]`.
+_API_NAMES = re.compile(rf"`({'|'.join(_NAMES)})((?:[.\[][^`]*)?)`")
+_TOP = re.compile(r"[^.\[]*")
 
 
 class Advice(NamedTuple):
@@ -120,6 +128,11 @@ _LISTED_BY: dict[str, Advice] = {
 }
 
 
+# Of the tools that need a kit, where the session has none.
+_OF_KITS = ("next_probes", "observe")
+_WITHOUT_KIT = Advice("rule out by observations of your own", "rule_out", ("session_id",))
+
+
 class Failed(NamedTuple):
     """A failure as a model reads it: a sentence, its code, what it is about, and the call to make next."""
 
@@ -136,18 +149,21 @@ def describe_failure(failure: CmbsError, tool: str, arguments: Json, known: dict
         # Of something between, or of a newer server.
         code = UNREACHABLE
     told = failure.details if isinstance(failure, BeliefServerError) else {}
-    advice = _advise(code, told, arguments)
+    field = _name_field(told)
+    advice = _advise(code, field, told, tool, arguments)
     happened = advice.happened or _ADVICE[code].happened or ""
     if isinstance(failure, BeliefServerError) and code in set(ErrorCode):
         happened = speak(failure.message) or happened
     do = advice.do
-    if code in (ErrorCode.INVALID_REQUEST, ErrorCode.CONFLICT, ErrorCode.LIMIT_EXCEEDED):
+    if advice is _ADVICE[code] and code in (ErrorCode.INVALID_REQUEST, ErrorCode.LIMIT_EXCEEDED):
         do = speak(str(told.get("next") or "")) or do
     next_tool = advice.tool or tool
-    wanted = advice.arguments if advice.tool else tuple(arguments)
-    kept = {name: arguments[name] for name in wanted if name in known[next_tool] and _is_short(arguments.get(name))}
+    # To the same tool, what was wrong is not sent again.
+    wanted = (set(advice.arguments) if advice.tool else set(arguments) - {_top_of(field)}) & known[next_tool]
+    kept = {name: value for name, value in arguments.items() if name in wanted and _is_short(value)}
     text = f"{code}: {happened}; {do}; call `{next_tool}`"
-    return Failed(text, code, _describe_details(told, known[tool]), {"do": do, **name_call(next_tool, kept)})
+    details = _describe_details(field, told) if _top_of(field) in known[tool] else {}
+    return Failed(text, code, details, {"do": do, **name_call(next_tool, kept)})
 
 
 def describe_refusal(refusal: RefusalDetail | None, reason: str, session_id: str, n_survivors: int) -> Json:
@@ -183,28 +199,40 @@ def advise_contradiction(session_id: str) -> Json:
     return {"do": do, **name_call("contradiction", {"session_id": session_id})}
 
 
-def _advise(code: str, details: Json, arguments: Json) -> Advice:
+def _advise(code: str, field: str, details: Json, tool: str, arguments: Json) -> Advice:
     if code == ErrorCode.RECORD_NOT_FOUND:
         return _LISTED_BY.get(str(details.get("what")), _ADVICE[code])
-    field = str(details.get("field") or "")
-    if code == ErrorCode.INVALID_REQUEST and _NAMES.get(field, field) == "kit_id":
+    if code == ErrorCode.INVALID_REQUEST and field == "kit_id":
         return _LISTED_BY["kit"]
+    if code == ErrorCode.INVALID_REQUEST and field == "session_id" and tool in _OF_KITS:
+        return _WITHOUT_KIT
     if code == ErrorCode.CONFLICT:
-        do = _ADVICE[code].do
+        do = speak(str(details.get("next") or "")) or _ADVICE[code].do
         if "session_id" in arguments:
             return Advice(do, "read_belief", ("session_id",))
         return Advice(do, "read_approvals", ("space_id",)) if "space_id" in arguments else Advice(do, "find_sessions")
     return _ADVICE[code]
 
 
-def _describe_details(details: Json, names: set[str]) -> Json:
-    """Which argument it is about, what was found there, and what is accepted, as far as a tool has it."""
+def _name_field(details: Json) -> str:
+    """The argument that a failure is about, as the tools call it; empty where it is about none."""
     field = str(details.get("field") or "")
-    name = _NAMES.get(field, field)
-    if name.partition(".")[0].partition("[")[0] not in names:
-        return {}
-    told: dict[str, Any] = {"field": name, "found": details.get("found")}
+    top = _top_of(field)
+    return _NAMES.get(top, top) + field[len(top) :]
+
+
+def _top_of(field: str) -> str:
+    """The argument that a part such as `hypotheses[3]` is of."""
+    found = _TOP.match(field)
+    return "" if found is None else found.group()
+
+
+def _describe_details(field: str, details: Json) -> Json:
+    """Which argument it is about, what was found there, and what is accepted."""
+    told: dict[str, Any] = {"field": field, "found": details.get("found")}
     accepted = details.get("accepted")
+    if isinstance(accepted, str):
+        accepted = _name_tools(accepted)
     if accepted is not None and not has_api_terms(msgspec.json.encode(accepted).decode()):
         told["accepted"] = accepted
     return told
@@ -222,7 +250,7 @@ def has_api_terms(text: str) -> bool:
 
 
 def _name_tools(text: str) -> str:
-    return _API_NAMES.sub(lambda found: f"`{_NAMES[found.group(1)]}`", text)
+    return _API_NAMES.sub(lambda found: f"`{_NAMES[found.group(1)]}{found.group(2)}`", text)
 
 
 def _is_short(value: Any) -> bool:

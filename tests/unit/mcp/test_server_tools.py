@@ -115,6 +115,27 @@ def test_a_key_that_may_not_propose_finds_tools_that_deny_its_calls() -> None:
     run(test())
 
 
+@pytest.mark.req("MCP-SERVER-05")
+def test_a_case_that_cannot_be_opened_in_a_space_leaves_no_session_or_one_that_the_answer_names() -> None:
+    async def test() -> None:
+        async with served() as (client, operator):
+            await prepare_space(operator)
+            for args in ({"space_id": "none"}, {"symptoms": ["x"]}):
+                await refuse(client, "open_case", hypotheses=["a"], **args)
+            assert (await operator.list_sessions()).sessions == []
+            opened = await call(client, "open_case", hypotheses=["a"], space_id="ops")
+            assert "no case in `ops`" in opened["warning"]
+            opened = await call(client, "open_case", hypotheses=["a"], space_id="ops", case_id="x" * 5_000)
+            assert "no case in `ops`" in opened["warning"]
+            listed = {each.session_id for each in (await operator.list_sessions()).sessions}
+            assert opened["handles"]["session_id"] in listed
+            wrong = await call(client, "propose_action", space_id="ops", tool_id="restart", args={"pod": 3})
+            assert (wrong["status"], wrong["next"]["tool"]) == ("denied", "find_tools")
+            await follow(client, wrong["next"])
+
+    run(test())
+
+
 @pytest.mark.req("MCP-SERVER-13")
 def test_the_answer_that_rules_out_the_last_survivor_warns_and_names_the_tool_that_explains_it() -> None:
     async def test() -> None:

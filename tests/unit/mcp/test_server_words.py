@@ -16,7 +16,8 @@ from cmbs.mcp.server.failures import describe_failure
 from cmbs.mcp.server.prompts import PROMPTS
 from cmbs.mcp.server.resources import TEMPLATES
 from cmbs.mcp.server.serving import TOOLS
-from tests.support.mcp_belief import call, follow, refuse, run, served
+from tests.support.mcp_belief import MAX_BYTES, call, follow, refuse, run, served
+from tests.support.mcp_upstream import text_of
 from tests.support.subtests import for_each
 
 TEXT, NUMBER, FLAG, ANY = "string", "integer", "boolean", None
@@ -86,7 +87,11 @@ def check(failure: CmbsError, tool: str) -> None:
     named = failed.next["tool"]
     assert f"call `{named}`" in failed.text
     assert failed.next["arguments"].keys() <= ARGUMENTS[named]
-    assert failed.details.get("field", "session_id").partition(".")[0] in ARGUMENTS[tool] | {"session_id"}
+    if failed.details:
+        assert failed.details["field"].partition("[")[0] in ARGUMENTS[tool]
+        if failed.code == ErrorCode.LIMIT_EXCEEDED:
+            # What was wrong is not sent again.
+            assert failed.details["field"].partition("[")[0] not in failed.next["arguments"]
 
 
 NEXT_STEPS = st.sampled_from(
@@ -104,7 +109,9 @@ DETAILS = st.fixed_dictionaries(
     {},
     optional={
         "next": NEXT_STEPS,
-        "field": st.sampled_from(["body", "x-cmbs-actor", "conclusion_id", "eliminated", "kit", "session_id", "limit"]),
+        "field": st.sampled_from(
+            ["body", "x-cmbs-actor", "conclusion_id", "eliminated", "kit", "session_id", "limit", "eliminated[]"]
+        ),
         "accepted": NEXT_STEPS | st.just({"maximum": 500}),
         "what": st.sampled_from(["tool", "kit", "proposal", "approval", "webhook"]),
         "found": st.integers(0, 9),
@@ -167,14 +174,55 @@ def test_each_unknown_id_leads_to_the_tool_that_lists_the_known_ones() -> None:
                 ("find_tools", {"space_id": "none"}, "find_spaces"),
                 ("find_tools", {"space_id": "ops", "tool_id": "none"}, "find_tools"),
                 ("wait_for_action", {"space_id": "ops", "proposal_id": "none"}, "read_approvals"),
+                ("next_probes", {"session_id": session_id}, "rule_out"),
                 ("leave_obligation", {"session_id": session_id, "obligation_id": "none"}, "obligations"),
                 ("list_ruled_out", {"session_id": session_id, "event_id": "none"}, "list_ruled_out"),
             ):
                 told, beside = await refuse(client, name, **args)
                 assert not FOREIGN.search(told), told
                 assert beside["next"]["tool"] == listing, told
-                # The call that is named works as it is.
-                await follow(client, beside["next"])
+                if listing == "rule_out":
+                    assert beside["next"]["arguments"] == {"session_id": session_id}
+                else:
+                    # The call that is named works as it is.
+                    await follow(client, beside["next"])
+
+    run(test())
+
+
+JSON = st.none() | st.booleans() | st.integers(-5, 5_000) | st.text(max_size=5) | st.just(["x" * 2_000] * 50)
+IDS = st.sampled_from(["session", "ops", "known", "none", "", "a/b", "x" * 3_000, "GET /v1/sessions"])
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(TOOLS)), st.dictionaries(st.sampled_from(sorted(VOCABULARY)), IDS | JSON, max_size=3)
+    ),
+    min_size=5,
+    max_size=15,
+)
+
+
+@pytest.mark.req("MCP-SERVER-05", "MCP-SERVER-09", "MCP-SERVER-12")
+@given(CALLS)
+def test_a_call_with_any_arguments_is_answered_in_the_words_of_the_tools_and_fits(
+    calls: list[tuple[str, dict[str, Any]]],
+) -> None:
+    async def test() -> None:
+        async with served() as (client, operator):
+            await operator.create_space("ops")
+            await operator.register_tool("ops", "known", "caller", {"type": "object"})
+            session_id = (await call(client, "open_case", hypotheses=["known", "a"]))["handles"]["session_id"]
+            good = {"session_id": session_id, "space_id": "ops", "tool_id": "known", "seconds": 0, "because": "seen"}
+            for name, drawn in calls:
+                given_args = {argument: good[argument] for argument in ARGUMENTS[name] & good.keys()}
+                args = given_args | {key: value for key, value in drawn.items() if key in ARGUMENTS[name]}
+                result = await client.call_tool(name, args)
+                if result.is_error:
+                    told, beside = await refuse(client, name, **args)
+                    sent = str(beside["details"].get("found"))
+                    assert not FOREIGN.search(told.replace("GET /v1/sessions", "")), (told, sent)
+                    assert set(beside["next"]["arguments"]) <= ARGUMENTS[beside["next"]["tool"]]
+                else:
+                    assert len(text_of(result).encode()) <= max(MAX_BYTES, 4 * int(args.get("max_tokens") or 0))
 
     run(test())
 
