@@ -179,15 +179,16 @@ def describe_refusal(refusal: RefusalDetail | None, reason: str, session_id: str
             do, call = "conclude a survivor, or rule out more first", name_call("read_belief", session)
         case Reason.OBLIGATION_ACTIVE | Reason.BELOW_THRESHOLD if refusal.reachable is not False:
             missing = max(0, (refusal.needed or 0) - (refusal.eliminated or 0))
-            do = f"rule out {missing} more, then call `leave_obligation` for `{refusal.obligation_id}`"
+            then = f"call `leave_obligation` for `{refusal.obligation_id}`"
+            do = f"rule out {missing} more with `observe` or `rule_out`, then {then}" if missing else then
             obligation = {**session, "obligation_id": refusal.obligation_id}
-            call = name_call("next_probes", session) if missing else name_call("leave_obligation", obligation)
+            call = name_call("read_belief", session) if missing else name_call("leave_obligation", obligation)
         case Reason.OBLIGATION_ACTIVE | Reason.BELOW_THRESHOLD:
             do, call = "it cannot be met any more: tell an operator", name_call("obligations", session)
         case Reason.CONCLUSION_UNSTABLE:
             do, call = "conclude the same hypothesis again", name_call("read_belief", session)
         case Reason.NOT_SINGLETON:
-            do, call = "rule out all but one", name_call("next_probes", session)
+            do, call = "rule out all but one with `observe` or `rule_out`", name_call("read_belief", session)
         case _:
             do, call = "go on", name_call("obligations", session)
     return {"reason": _name_tools(message), "next": {"do": do, **call}}

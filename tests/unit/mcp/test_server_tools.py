@@ -191,13 +191,13 @@ def test_a_refusal_names_what_is_missing_and_the_call_that_is_next() -> None:
             session_id = await open_case(client, "a", "b", "c")
             await operator.enter_obligation(session_id, "look", 1)
             early = await call(client, "conclude", session_id=session_id, hypothesis_id="a")
-            assert (early["accepted"], early["next"]["tool"]) == (False, "next_probes")
+            assert (early["accepted"], early["next"]["tool"]) == (False, "read_belief")
             assert "rule out 1 more" in early["next"]["do"]
             await rule_out(client, session_id, "c")
             ready = await call(client, "conclude", session_id=session_id, hypothesis_id="a")
             assert (await follow(client, ready["next"]))["accepted"]
             many = await call(client, "conclude", session_id=session_id, hypothesis_id="a", end=True)
-            assert (many["accepted"], many["ended"], many["next"]["tool"]) == (True, False, "next_probes")
+            assert (many["accepted"], many["ended"], many["next"]["tool"]) == (True, False, "read_belief")
             again = await call(client, "leave_obligation", session_id=session_id, obligation_id="look")
             assert (again["accepted"], again["next"]["tool"]) == (False, "obligations")
             await operator.enter_obligation(session_id, "impossible", 9)
