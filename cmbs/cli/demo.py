@@ -160,7 +160,7 @@ class _Incident:
         async with open_api(self._base) as api:
             operator = api.acting_as(identify_caller(_OPERATOR))
             await operator.put_kit(format_kit(self._kit, "kit.json"), media_type="application/json")
-            opened = await self._call(METRICS, "open_case", kit=self._kit.kit_id, about="the shop is slow")
+            opened = await self._call(METRICS, "open_case", kit_id=self._kit.kit_id, about="the shop is slow")
             self._session_id = opened["handles"]["session_id"]
             await operator.enter_obligation(self._session_id, OBLIGATION_ID, MIN_ELIMINATIONS)
         self._say(f"demo: the shop is slow; {opened['n_survivors']} known faults could be why")
@@ -191,13 +191,13 @@ class _Incident:
         left = f"{answer['n_survivors']} left, {log2(answer['n_survivors'] or 1):.2f} bits"
         seen = f"{look.probe_id} is {look.finds}"
         if answer["ruled_out"]:
-            return f"{seen}: {len(answer['ruled_out'])} ruled out, {left}"
+            return f"{seen}: {answer['n_ruled_out']} ruled out, {left}"
         sources = sorted({each["source_id"] for each in answer["seen_before"]} - {look.agent})
         told = f"{' and '.join(sources)} saw it before" if sources else "that rules out nothing"
         return f"{seen}: {told}, {left}"
 
     async def _conclude(self, move: Conclude) -> str:
-        answer = await self._ask(move.agent, "conclude", conclusion_id=move.conclusion_id, end=move.closes)
+        answer = await self._ask(move.agent, "conclude", hypothesis_id=move.conclusion_id, end=move.closes)
         told = f"concludes {move.conclusion_id} ({self._label(move.conclusion_id)}): {_describe_answer(answer)}"
         if not (move.closes and answer["accepted"]):
             return told
@@ -208,7 +208,7 @@ class _Incident:
         sessions = (await self._call(move.agent, "find_sessions", limit=1))["sessions"]
         self._session_id = sessions[0]["session_id"]
         known = await self._ask(move.agent, "next_probes")
-        return f"forgets everything, and asks: {known['n_survivors']} left, {len(known['asked'])} looks on record"
+        return f"forgets everything, and asks: {known['n_survivors']} left, {known['n_asked']} looks on record"
 
     def _label(self, fault_id: str) -> str:
         return next(each.label for each in self._kit.hypotheses if each.id == fault_id)

@@ -96,13 +96,13 @@ def deny_cursor(why: str, event: Any = None) -> Json:  # noqa: ARG001 - every ev
 
 async def describe_belief(agent: AsyncClient, session_id: str) -> str:
     """What an agent is to know after its context was cut: what is left, and what it has seen."""
-    belief = await read_belief(agent, ReadBeliefArgs(session_id, 20))
+    belief = await read_belief(agent, ReadBeliefArgs(session_id, limit=20))
     lines = [
         f"You are investigating; the session of cmbs is `{session_id}`. Everything else was ruled out on record.",
         f"{belief['n_survivors']} hypotheses are left: {', '.join(belief['survivors'])}.",
     ]
     try:
-        probes = await next_probes(agent, NextProbesArgs(session_id, 5))
+        probes = await next_probes(agent, NextProbesArgs(session_id=session_id, limit=5))
     except CmbsError:
         # A session without a kit has no probes.
         return "\n".join(lines)

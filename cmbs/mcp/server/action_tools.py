@@ -4,86 +4,97 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
-from cmbs.api.spaces import ProposalResponse
+from cmbs.api.spaces import ProposalResponse, ToolCallItem
 from cmbs.client import AsyncClient
 from cmbs.errors import Conflict
 from cmbs.mcp.asking import MAX_WAIT_SECONDS
-from cmbs.mcp.server.answers import Json
-from cmbs.mcp.server.belief_tools import Answer, Limit, Space
+from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page, point_to_all
+from cmbs.mcp.server.arguments import (
+    Args,
+    Because,
+    CallArguments,
+    CaseId,
+    ExecutionId,
+    NoArgs,
+    PageArgs,
+    ProposalId,
+    Seconds,
+    SpaceId,
+    Tokens,
+    ToolId,
+)
+from cmbs.mcp.server.failures import speak
+from cmbs.mcp.server.proposing import build_call, list_tokens
 from cmbs.mcp.server.table import ToolRow
-from cmbs.system import RandomIds, SystemClock
+from cmbs.substrate.kernel.model import ReasonCode
+from cmbs.system import RandomIds
 
-_CLOCK, _IDS = SystemClock(), RandomIds()
-ProposalId = Annotated[str, Meta(description="As `propose_action` gave it.", min_length=1)]
+_IDS = RandomIds()
+# Executions and approvals of one proposal.
+_SHOWN = 10
 
 
-class ProposeArgs(msgspec.Struct, forbid_unknown_fields=True):
+class ProposeArgs(Args):
     """A call of a tool of a space."""
 
-    space_id: Space
-    tool_id: Annotated[str, Meta(description="The tool to be called.", min_length=1)]
-    args: Annotated[dict[str, Any], Meta(description="Its arguments.")] = {}
-    case_id: Annotated[str | None, Meta(description="The case that the action belongs to.")] = None
-    capability_token_id: Annotated[str | None, Meta(description="Your token; by default one that covers it.")] = None
-    proposal_id: Annotated[str | None, Meta(description="The same again gives the first answer.")] = None
+    space_id: SpaceId
+    tool_id: ToolId
+    args: CallArguments = {}
+    case_id: CaseId | None = None
+    capability_token_id: Annotated[str | None, Meta(description="By default one of yours that covers it.")] = None
+    proposal_id: ProposalId | None = None
 
 
-class WaitArgs(msgspec.Struct, forbid_unknown_fields=True):
+class WaitArgs(Args):
     """A proposal, and how long to wait for it."""
 
-    space_id: Space
+    space_id: SpaceId
     proposal_id: ProposalId
-    seconds: Annotated[int, Meta(ge=0, le=MAX_WAIT_SECONDS)] = MAX_WAIT_SECONDS
+    seconds: Seconds = MAX_WAIT_SECONDS
+    max_tokens: Tokens = MAX_TOKENS
 
 
-class ReportArgs(msgspec.Struct, forbid_unknown_fields=True):
+class ReportArgs(Args):
     """The outcome of a call that you were to run yourself."""
 
-    space_id: Space
-    execution_id: Annotated[str, Meta(min_length=1)]
+    space_id: SpaceId
+    execution_id: ExecutionId
     succeeded: bool
     result: Annotated[Any, Meta(description="What came of it.")] = None
     error: str | None = None
 
 
-class WithdrawArgs(msgspec.Struct, forbid_unknown_fields=True):
+class WithdrawArgs(Args):
     """A proposal that waits, and why it is taken back."""
 
-    space_id: Space
+    space_id: SpaceId
     proposal_id: ProposalId
-    reason: str = ""
+    because: Because = ""
 
 
-class ApprovalsArgs(msgspec.Struct, forbid_unknown_fields=True):
-    """A space, and how many of its requests for approval to list."""
+class ApprovalsArgs(PageArgs):
+    """A space, and which of its requests for approval to list."""
 
-    space_id: Space
+    space_id: SpaceId
     pending: Annotated[bool, Meta(description="Only those that wait.")] = True
-    limit: Limit = 10
-
-
-class NoArgs(msgspec.Struct):
-    """Nothing needs to be said."""
 
 
 class Action(Answer, kw_only=True):
     """A proposal: whether it is allowed, waits, runs, or is done; and what to do next."""
 
-    status: Annotated[str, Meta(description="denied, asked, parked, running, committed, failed, …")]
+    status: str
     reason_code: str
-    why: Annotated[list[str], Meta(description="Why it was not let through, and what to do next.")] = []
+    why: list[str] = []
     waits_for: list[str] = []
-    executions: Annotated[list[dict[str, Any]], Meta(description="What ran, and what came of it.")] = []
-    next: str = ""
+    executions: list[Json] = []
 
 
 class Approvals(Answer, kw_only=True):
     """Requests for approval. An agent cannot approve: operators do, where they sign in."""
 
-    approvals: list[dict[str, Any]]
+    approvals: list[Json]
 
 
 class WhoAmI(Answer, kw_only=True):
@@ -99,33 +110,28 @@ class WhoAmI(Answer, kw_only=True):
 async def propose_action(api: AsyncClient, args: ProposeArgs) -> Json:
     """Propose one call on the newest state."""
     agent_id = (await api.whoami()).id
-    token_id = args.capability_token_id or await _find_token(api, args.space_id, agent_id, args.tool_id)
+    token_id = args.capability_token_id or (await list_tokens(api, args.space_id, agent_id)).get(args.tool_id)
     proposal_id = args.proposal_id or f"mcp-{_IDS.new_id()}"
     space = await api.request("get_space", fields=["state_snapshot_id"], space_id=args.space_id)
-    provenance = {"source": agent_id, "timestamp": _CLOCK.now(), "permissions": [token_id] if token_id else []}
-    call = {
-        "type": "tool_call",
-        "tool_id": args.tool_id,
-        "args": args.args,
-        "capability_token_id": token_id,
-        "idempotency_key": proposal_id,
-    }
+    call = build_call(agent_id, args.tool_id, args.args, token_id, proposal_id)
     try:
         proposal = await api.propose(
-            args.space_id, proposal_id, space["state_snapshot_id"], provenance, [call], case_id=args.case_id
+            args.space_id, proposal_id, space["state_snapshot_id"], **call, case_id=args.case_id
         )
     except Conflict:
         if args.proposal_id is None:
             raise
         proposal = await api.get_proposal(args.space_id, proposal_id)
+        if not _is_repeat(args, agent_id, proposal):
+            raise
     return await _describe(api, args.space_id, proposal)
 
 
-async def _find_token(api: AsyncClient, space_id: str, agent_id: str, tool_id: str) -> str | None:
-    async for token in api.each(api.list_capabilities, space_id):
-        if token.agent_id == agent_id and tool_id in token.tool_ids and not token.revoked:
-            return token.token_id
-    return None
+def _is_repeat(args: ProposeArgs, agent_id: str, proposal: ProposalResponse) -> bool:
+    """Whether a proposal is the one that is made again: by the same agent, of the same call, in the same case."""
+    calls = [(each.tool_id, each.args) for each in proposal.candidates if isinstance(each, ToolCallItem)]
+    same_place = (proposal.actor.id, proposal.case_id) == (agent_id, args.case_id)
+    return same_place and len(proposal.candidates) == 1 and calls == [(args.tool_id, args.args)]
 
 
 async def wait_for_action(api: AsyncClient, args: WaitArgs) -> Json:
@@ -144,15 +150,22 @@ async def report_action(api: AsyncClient, args: ReportArgs) -> Json:
 
 async def withdraw_action(api: AsyncClient, args: WithdrawArgs) -> Json:
     """Take back what waits."""
-    withdrawn = await api.withdraw_proposal(args.space_id, args.proposal_id, reason=args.reason)
+    withdrawn = await api.withdraw_proposal(args.space_id, args.proposal_id, reason=args.because)
     return await _describe(api, args.space_id, withdrawn.proposal)
 
 
 async def read_approvals(api: AsyncClient, args: ApprovalsArgs) -> Json:
     """Requests for approval, the oldest first."""
     status = "pending" if args.pending else None
-    page = await api.request("list_approvals", space_id=args.space_id, status=status, limit=args.limit)
-    return {"approvals": page["approvals"], "handles": {"space_id": args.space_id}}
+
+    async def ask(limit: int) -> Json:
+        page = await api.request(
+            "list_approvals", space_id=args.space_id, status=status, cursor=args.cursor, limit=limit
+        )
+        more = name_page("read_approvals", args, page["next_cursor"])
+        return {"approvals": page["approvals"], "handles": {"space_id": args.space_id}, **more}
+
+    return await ask_for_page(ask, args.limit, args.max_tokens)
 
 
 async def tell_identity(api: AsyncClient, _: NoArgs) -> Json:
@@ -163,29 +176,40 @@ async def tell_identity(api: AsyncClient, _: NoArgs) -> Json:
 
 async def _describe(api: AsyncClient, space_id: str, proposal: ProposalResponse) -> Json:
     runs = [*proposal.execution_ids, *proposal.answered_by.values()]
-    executions = [await api.get_execution(space_id, each) for each in runs[:10]]
+    executions = [await api.get_execution(space_id, each) for each in runs[:_SHOWN]]
     kept = ("execution_id", "tool_id", "status", "result", "error", "deadline")
-    return {
+    waiting = {"space_id": space_id, "proposal_id": proposal.proposal_id}
+    reason, do = proposal.decision.reason_code, _NEXT.get(proposal.status)
+    advised: Json = {}
+    if do is not None:
+        advised = {"next": {"do": do, **name_call("wait_for_action", waiting)}}
+    elif reason in (ReasonCode.UNKNOWN_TOOL, ReasonCode.TOOL_RETIRED, ReasonCode.ARGS_INVALID):
+        advised = {"next": {"do": _CHOOSE, **name_call("find_tools", {"space_id": space_id})}}
+    answer: Json = {
         "status": proposal.status,
-        "reason_code": proposal.decision.reason_code,
-        "why": [each.sentence for each in proposal.refusals or ()],
+        "reason_code": reason,
+        "why": [speak(each.sentence) or each.message for each in proposal.refusals or ()],
         "waits_for": proposal.waits_for,
         "executions": [{name: getattr(each, name) for name in kept} for each in executions],
-        "next": _NEXT.get(proposal.status, ""),
+        **advised,
         "handles": {
-            "space_id": space_id,
-            "proposal_id": proposal.proposal_id,
-            "approval_ids": proposal.approval_ids,
-            "execution_ids": proposal.execution_ids,
+            **waiting,
+            "approval_ids": proposal.approval_ids[:_SHOWN],
+            "execution_ids": proposal.execution_ids[:_SHOWN],
             "case_id": proposal.case_id,
         },
     }
+    return point_to_all(
+        answer, lambda size: name_call("wait_for_action", {**waiting, "seconds": 0, "max_tokens": size})
+    )
 
 
+_CHOOSE = "use a tool of the space, with arguments of its schema"
+# By the status of a proposal.
 _NEXT = {
-    "asked": "an operator has to approve it; call `wait_for_action`, or do something else meanwhile",
-    "parked": "it runs by itself when what it waits for has changed; call `wait_for_action`",
-    "running": "call `wait_for_action`; if the tool is one that you run yourself, run it and call `report_action`",
+    "asked": "an operator has to approve it: wait, or do something else meanwhile",
+    "parked": "it runs by itself when what it waits for has changed: wait",
+    "running": "wait; if the tool is one that you run yourself, run it and call `report_action`",
 }
 
 ACTION_TOOLS = (

@@ -65,7 +65,7 @@ def _import_mcp() -> Callable[[BeliefApp], AbstractAsyncContextManager[Any]]:
     from cmbs.mcp.asking import open_api  # noqa: PLC0415 - loads when used
     from cmbs.mcp.server.serving import open_http  # noqa: PLC0415
 
-    return lambda app: open_http(open_api(app))
+    return lambda app: open_http(open_api(app), lambda: app.service.waiting.is_draining)
 
 
 def mount_mcp(app: BeliefApp) -> None:
