@@ -42,6 +42,8 @@ class ActorKind(StrEnum):
     AGENT = "agent"
     ENCODER = "encoder"
     TOOL = "tool"
+    # Runs calls of tools outside the server, such as a gateway: it claims and reports calls, and proposes nothing.
+    EXECUTOR = "executor"
 
 
 class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,9 @@ class Domain(StrEnum):
     POLICY = "policy"
     KIT = "kit"
     ARGS = "args"
+    # The args of a call and what is forwarded with them; and all that an approver is shown of a call.
+    FORWARDED = "forwarded"
+    CALL = "call"
     DELTA = "delta"
     TOOL = "tool"
     RESULT = "result"

@@ -9,9 +9,11 @@ from threading import Event
 
 from cmbs.errors import BeliefServerError, CmbsError, StoreUnavailable
 from cmbs.spi import Clock
-from cmbs.substrate.kernel.events import Intent, OutcomeStatus, RecordOutcome
+from cmbs.substrate.kernel.events import OutcomeStatus, RecordOutcome
+from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.substrate.kernel.state import Execution
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply, ToolRunner
+from cmbs.substrate.turns import Line, Turn, Turns
 
 _log = logging.getLogger("cmbs.substrate")
 # How long between attempts to record an outcome while the store is away; each is twice as long as the one before.
@@ -19,48 +21,89 @@ _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
 
 Report = Callable[[str, str, RecordOutcome], None]
-# Whether an attempt at an execution of a space is still the one that is waited for.
-IsWanted = Callable[[str, Intent], bool]
+# Has an execution of a space started, if it still may be; the execution, None where it is not to be run.
+Start = Callable[[str, str], Execution | None]
 
 
 class ToolExecutor:
-    """Runs intents that are in the log."""
+    """Runs what was started, and has started what waits for its turn."""
 
     def __init__(
-        self, runner: ToolRunner | None, clock: Clock, report: Report, is_wanted: IsWanted, max_running: int
+        self, runner: ToolRunner | None, clock: Clock, report: Report, start: Start, limits: SpaceLimits
     ) -> None:
         self._runner = runner
-        self._is_wanted = is_wanted
         self._clock = clock
         self._report = report
+        self._start = start
         self._closing = Event()
-        self._pool = ThreadPoolExecutor(max_running, thread_name_prefix="cmbs-tool")
+        self.turns = Turns(limits)
+        self._pool = ThreadPoolExecutor(limits.executions_at_once, thread_name_prefix="cmbs-tool")
 
     def begin(self, space_id: str, execution: Execution) -> None:
-        """Run it soon. After closing nothing begins any more: it will be in doubt."""
-        try:
-            self._pool.submit(self._carry_out, space_id, execution)
-        except RuntimeError:
-            _log.warning("execution `%s` does not begin: the server is closing", execution.intent.execution_id)
+        """Run what was started, now: its turn was taken before. After closing nothing begins: it will be in doubt."""
+        line = Line(space_id, execution.agent_id)
+        if not self._submit(self._run_one, line, execution):
+            self.release(line)
+
+    def wait(self, space_id: str, execution: Execution) -> None:
+        """Have an execution started as soon as its turn comes."""
+        self.turns.wait(Line(space_id, execution.agent_id), execution.intent.execution_id)
+        self._call_next()
+
+    def release(self, line: Line, count: int = 1) -> None:
+        """Give back turns that were not needed."""
+        self.turns.release(line, count)
+        self._call_next()
 
     def close(self) -> None:
         """Wait for what runs; what has not begun does not begin."""
         self._closing.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def _submit(self, function: Callable[..., None], *arguments: object) -> bool:
+        try:
+            self._pool.submit(function, *arguments)
+        except RuntimeError:
+            _log.warning("a call does not begin: the server is closing")
+            return False
+        return True
+
+    def _call_next(self) -> None:
+        while not self._closing.is_set() and (turn := self.turns.call_next()) is not None:
+            if not self._submit(self._start_one, turn):
+                self.turns.release(turn.line)
+
+    def _start_one(self, turn: Turn) -> None:
+        """Have the call started whose turn has come, and run it; decided again, it may not be allowed any more."""
+        line, execution_id = turn
+        try:
+            execution = self._start(line.space_id, execution_id)
+            if execution is not None:
+                self._carry_out(line.space_id, execution)
+        except StoreUnavailable as exc:
+            _log.warning("execution `%s` cannot be started yet: %s", execution_id, exc)
+            if not self._closing.wait(_FIRST_PAUSE_SECONDS * 10):
+                self.turns.wait(line, execution_id)
+        except CmbsError as exc:
+            # Another process was first, or it was withdrawn or has expired.
+            _log.info("execution `%s` is not started: %s", execution_id, exc)
+        finally:
+            self.release(line)
+
+    def _run_one(self, line: Line, execution: Execution) -> None:
+        try:
+            self._carry_out(line.space_id, execution)
+        finally:
+            self.release(line)
+
     def _carry_out(self, space_id: str, execution: Execution) -> None:
         intent = execution.intent
         try:
-            if not self._is_wanted(space_id, intent):
-                return
-            # So many may have been waiting that its time was over before its turn came.
-            late = self._clock.now() >= intent.deadline
-            if self._runner is None or late:
-                if intent.attempt > 1 or (late and execution.tool.idempotent):
+            if self._runner is None:
+                if intent.attempt > 1:
                     # This attempt did not happen. Those before it have no known outcome, and others may come after it.
                     return
-                why = "this server runs no tools" if self._runner is None else "there was no turn for it in time"
-                outcome = RecordOutcome(intent.execution_id, OutcomeStatus.FAILED, error=why)
+                outcome = RecordOutcome(intent.execution_id, OutcomeStatus.FAILED, error="this server runs no tools")
             else:
                 call = CallContext(space_id, intent.execution_id, intent.idempotency_key, intent.attempt)
                 outcome = _outcome(intent.execution_id, self._runner.run(execution.tool, execution.args, call))

@@ -35,7 +35,7 @@ from cmbs.substrate.kernel.events import (
     SpaceMessage,
     Start,
 )
-from cmbs.substrate.kernel.executions import is_still_permitted, may_start_again
+from cmbs.substrate.kernel.executions import may_start_again
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.requests import SpaceCommand
@@ -72,6 +72,10 @@ class SpaceServer(Protocol):
 
     def heads(self, after: str | None = None, limit: int = 100) -> list[tuple[str, int]]:
         """The ids of spaces and where their streams end, without loading them."""
+        ...
+
+    def resume(self, space: Space) -> None:
+        """Have started what waits for its turn in a space."""
         ...
 
     def read_for(self, space: Space, record: ProposalRecord, readings: SharedReadings) -> list[BeliefReading]:
@@ -274,6 +278,7 @@ class DeadlineScheduler:
                 self._push(due)
             if _has_waiting(space):
                 self._moved.add(space_id)
+        self._server.resume(space)
 
     # --- wakes ---
 
@@ -401,11 +406,13 @@ def _of_execution(space: Space, execution_id: str, now: str) -> list[SpaceMessag
     execution = space.executions.get(execution_id)
     if execution is None or execution.intent.deadline > now:
         return []
+    if execution.status is ExecutionStatus.READY:
+        return [Expire(ExpiryOf.EXECUTION, execution_id)]
     messages: list[SpaceMessage] = []
     if execution.status is ExecutionStatus.RUNNING:
         messages.append(MarkInDoubt(execution_id))
         execution = msgspec.structs.replace(execution, status=ExecutionStatus.IN_DOUBT)
-    if may_start_again(execution) and is_still_permitted(space, execution, now):
+    if may_start_again(execution):
         messages.append(Start(execution_id))
     return messages
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from threading import Condition
 
 import msgspec
@@ -21,7 +22,6 @@ from cmbs.errors import (
     InvalidRequest,
     LimitExceeded,
     SpaceNotFound,
-    StoreUnavailable,
 )
 from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
@@ -33,18 +33,18 @@ from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.executor import ToolExecutor
 from cmbs.substrate.kernel.arbitration.arbitrate import Arbitration, arbitrate, belief_sessions
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings
+from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest, complete_call, is_run_by_server
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
     CreateSpace,
     Evidence,
-    Intent,
     Mode,
     PromoteMemory,
     Propose,
     PutMemory,
     RecordOutcome,
-    SpaceMessage,
+    Start,
     Wake,
 )
 from cmbs.substrate.kernel.executions import sessions_of_outcome
@@ -52,13 +52,14 @@ from cmbs.substrate.kernel.insight.differences import SpaceDiff, list_changes
 from cmbs.substrate.kernel.insight.flips import Hypothetical
 from cmbs.substrate.kernel.kind import RepeatAnswer, SpaceAnswer, SpaceKind, space_id_of
 from cmbs.substrate.kernel.lookups import find_unknown
-from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, ToolKind
+from cmbs.substrate.kernel.model import BeliefReading, Candidate, Decision, Proposal, ToolCall
 from cmbs.substrate.kernel.proposals import Unprepared, trace_decision
 from cmbs.substrate.kernel.replay import read_space_event, verify_space
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits, SpaceRequestValidator
 from cmbs.substrate.kernel.retention import NOTHING, UNSETTLED, has_recalled
 from cmbs.substrate.kernel.sizes import weigh_space
-from cmbs.substrate.kernel.state import MAX_OPERATORS, ProposalRecord, Space
+from cmbs.substrate.kernel.state import MAX_OPERATORS, Approval, Execution, ProposalRecord, Space
+from cmbs.substrate.kernel.words import ExecutionStatus
 from cmbs.substrate.looking import SharedReadings
 from cmbs.substrate.past_states import StateSnapshot, space_at, state_at
 from cmbs.substrate.policies_ahead import compile_change, compile_first, is_large_change
@@ -66,6 +67,7 @@ from cmbs.substrate.rates import ProposalRate
 from cmbs.substrate.scheduler import DeadlineScheduler
 from cmbs.substrate.settled import SettledRecords
 from cmbs.substrate.tools.runner import ToolRunner
+from cmbs.substrate.turns import Line
 from cmbs.system import RandomIds, SystemClock
 
 ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
@@ -114,8 +116,7 @@ class SubstrateServer:
         self._moved = Condition()
         self._waiting = 0
         self._runner = runner
-        at_once = self.requests.limits.executions_at_once
-        self._executor = ToolExecutor(runner, self._clock, self._report, self._is_wanted, at_once)
+        self._executor = ToolExecutor(runner, self._clock, self._report, self._start, self.requests.limits)
         self._scheduler = DeadlineScheduler(self, self._clock, belief)
         if keeper_seconds is not None:
             self.start(keeper_seconds)
@@ -127,17 +128,21 @@ class SubstrateServer:
         checked = self._admit(command)
         self._open_default(checked)
         compile_first(checked.message)
-        return self._follow(self._spaces.perform(checked))
+        with self._taking_turns(checked) as taken:
+            return self._follow(self._spaces.perform(taken.command), taken)
 
     def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
         """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
         checked = [self._admit(command) for command in commands]
         for command in checked:
             self._open_default(command)
-        return [
-            answer if isinstance(answer, CmbsError) else self._follow(answer)
-            for command, answer in zip(checked, self._spaces.perform_all(checked), strict=True)
-        ]
+        with ExitStack() as stack:
+            taken = [stack.enter_context(self._taking_turns(command)) for command in checked]
+            answers = self._spaces.perform_all([each.command for each in taken])
+            return [
+                answer if isinstance(answer, CmbsError) else self._follow(answer, each)
+                for each, answer in zip(taken, answers, strict=True)
+            ]
 
     async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command without holding a thread while it waits for its group."""
@@ -147,10 +152,11 @@ class SubstrateServer:
             await asyncio.to_thread(self._open_default, checked)
         if creates:
             await asyncio.to_thread(compile_first, checked.message)
-        answer = await self._spaces.perform_async(checked)
-        if isinstance(answer, RepeatAnswer) and self.log.blocking:
-            return await asyncio.to_thread(self._follow, answer)
-        return self._follow(answer)
+        with self._taking_turns(checked) as taken:
+            answer = await self._spaces.perform_async(taken.command)
+            if isinstance(answer, RepeatAnswer) and self.log.blocking:
+                return await asyncio.to_thread(self._follow, answer, taken)
+            return self._follow(answer, taken)
 
     def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Arbitration:
         """What would be decided of a proposal now. Records nothing."""
@@ -294,12 +300,12 @@ class SubstrateServer:
         """Look after deadlines and wakes once, now."""
         self._scheduler.tick()
 
-    def run_intents(self, space: Space, execution_ids: Iterable[str]) -> None:
-        """Run executions whose intents are in the log. Those of `caller` tools are run by the caller."""
-        for execution_id in execution_ids:
+    def resume(self, space: Space) -> None:
+        """Have started what waits for its turn in a space: another process let it through, or this one before."""
+        for execution_id in space.running:
             execution = space.executions[execution_id]
-            if execution.tool.kind is not ToolKind.CALLER:
-                self._executor.begin(space.space_id, execution)
+            if execution.status is ExecutionStatus.READY and is_run_by_server(execution.tool):
+                self._executor.wait(space.space_id, execution)
 
     def observe_appends(self, observer: Callable[[Sequence[Append]], None]) -> None:
         """Tell `observer` of the entries that this server writes, each time of one stream, once they are durable.
@@ -324,7 +330,7 @@ class SubstrateServer:
         """The command in its one form, with what its sender left to this server."""
         checked = self.requests.validate(command)
         message = checked.message
-        if isinstance(message, Propose):
+        if isinstance(message, (Propose, MakeCall)):
             self._rate.count(checked.space_id, checked.actor)
         elif (
             isinstance(message, CreateSpace)
@@ -356,9 +362,12 @@ class SubstrateServer:
     def _needs_belief(self, space: Space, command: SpaceCommand) -> bool:
         """Whether the belief plane has to be asked before a command is decided, or a sender has spoken in its place."""
         message = command.message
+        if isinstance(message, MakeCall):
+            completed = self._complete(space, message, command.actor)
+            return completed is not None and bool(belief_sessions(space, completed.proposal, command.actor))
         if isinstance(message, Propose):
             return bool(message.belief) or bool(belief_sessions(space, message.proposal, command.actor))
-        return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
+        return isinstance(message, (Start, Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
 
     def _needs_lookup(self, space: Space, command: SpaceCommand) -> bool:
         """Whether something has to be looked up for a command, or a sender has said what only the server may."""
@@ -380,16 +389,21 @@ class SubstrateServer:
         found = self.settled.look_up(space, command)
         return msgspec.structs.replace(found, message=self._with_belief(space, found.message, command.actor))
 
-    def _with_belief(self, space: Space, message: SpaceMessage, actor: Actor) -> SpaceMessage:
+    def _complete(self, space: Space, message: MakeCall, actor: Actor) -> Propose | None:
+        """What a call would become now; None where it repeats or joins another."""
+        completed = complete_call(space, message, actor, Stamp("", self._clock.now()))
+        return completed if isinstance(completed, Propose) else None
+
+    def _with_belief(self, space: Space, message: SpaceRequest, actor: Actor) -> SpaceRequest:
         match message:
+            case MakeCall():
+                completed = self._complete(space, message, actor)
+                readings = [] if completed is None else self._readings(space, completed.proposal, actor)
+                return msgspec.structs.replace(message, belief=readings)
             case Propose():
                 return _with_readings(message, self._readings(space, message.proposal, actor))
-            case Wake():
-                record = space.proposals.get(message.proposal_id)
-                return _with_readings(message, self._readings_for(space, record))
-            case Approve():
-                approval = space.approvals.get(message.approval_id)
-                record = None if approval is None else space.proposals.get(approval.proposal_id)
+            case Wake() | Approve() | Start():
+                record = _find_decided(space, message)
                 return _with_readings(message, self._readings_for(space, record))
             case RecordOutcome():
                 return _with_readings(message, self._read(sessions_of_outcome(space, message.execution_id)))
@@ -421,37 +435,109 @@ class SubstrateServer:
             return self.settled.confirms(space, event_id)
         return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
 
-    def _follow(self, answer: SpaceAnswer | RepeatAnswer) -> SpaceAnswer:
+    @contextmanager
+    def _taking_turns(self, command: SpaceCommand) -> Iterator[_TakenTurns]:
+        """Take a turn for each call that the server might have to run; those that are not needed are given back.
+
+        Where there is no turn for all of them, what is let through waits to be started.
+        """
+        line, count = self._count_calls(command)
+        message = command.message
+        waits = isinstance(message, (Propose, MakeCall, Wake, Approve))
+        if count and waits and not self._executor.turns.take(line, count):
+            command = msgspec.structs.replace(command, message=msgspec.structs.replace(message, queued=True))
+            count = 0
+        taken = _TakenTurns(command, count)
+        try:
+            yield taken
+        finally:
+            self._executor.release(line, taken.left)
+
+    def _count_calls(self, command: SpaceCommand) -> tuple[Line, int]:
+        """How many calls a command might have the server run, and whose they are."""
+        message, actor = command.message, command.actor
+        space = self._spaces.find_cached(command.stream_id)
+        candidates: Sequence[Candidate] = ()
+        if isinstance(message, MakeCall):
+            candidates = [message.call]
+        elif isinstance(message, Propose):
+            candidates = message.proposal.candidates
+        elif space is not None and isinstance(message, (Wake, Approve)):
+            record = _find_decided(space, message)
+            if record is not None:
+                candidates, actor = record.message.proposal.candidates, record.actor
+        tools = {} if space is None else space.tools
+        count = sum(isinstance(each, ToolCall) and is_run_by_server(tools.get(each.tool_id)) for each in candidates)
+        return Line(command.space_id, actor.id), count
+
+    def _start(self, space_id: str, execution_id: str) -> Execution | None:
+        """Have an execution started whose turn has come; None where it is not allowed any more."""
+        answer = self._spaces.perform(SpaceCommand(space_id, ENGINE, Start(execution_id)))
+        if isinstance(answer, RepeatAnswer):  # pragma: no cover - the server claims nothing
+            return None
+        self._note(answer)
+        return answer.space.executions[execution_id] if answer.event.result.intents else None
+
+    def _follow(self, answer: SpaceAnswer | RepeatAnswer, taken: _TakenTurns) -> SpaceAnswer:
         """The answer for the caller; and what it has let through begins."""
         if isinstance(answer, RepeatAnswer):
             event = read_space_event(self.entry(answer.space, answer.seq))
             then = event.message.belief if isinstance(event.message, Propose) else ()
             now = self._read({reading.session_id: _independent_of(reading) for reading in then})
             return SpaceAnswer(answer.space, answer.seq, event, repeated=True, belief_now=tuple(now))
-        intents = answer.event.result.intents
-        if intents:
-            self.run_intents(answer.space, [intent.execution_id for intent in intents])
+        for intent in answer.event.result.intents:
+            execution = answer.space.executions[intent.execution_id]
+            if not is_run_by_server(execution.tool):
+                continue
+            if intent.ready:
+                self._executor.wait(answer.space.space_id, execution)
+            else:
+                if not taken.use():
+                    self._executor.turns.force(Line(answer.space.space_id, execution.agent_id))
+                self._executor.begin(answer.space.space_id, execution)
+        self._note(answer)
+        return answer
+
+    def _note(self, answer: SpaceAnswer) -> None:
+        """Have those who wait look again."""
         self._scheduler.note(answer.space, answer.event)
         if self._waiting:
             with self._moved:
                 self._moved.notify_all()
-        return answer
-
-    def _is_wanted(self, space_id: str, intent: Intent) -> bool:
-        """Whether an execution is still unsettled and this attempt is the newest."""
-        try:
-            execution = self.current(space_id).executions.get(intent.execution_id)
-        except StoreUnavailable:  # pragma: no cover - a space at hand is read from memory then
-            return True
-        if execution is None or execution.settled_seq is not None:
-            return False
-        return execution.intent.attempt == intent.attempt
 
     def _report(self, space_id: str, tool_id: str, message: RecordOutcome) -> None:
         self.perform(SpaceCommand(space_id, Actor(ActorKind.TOOL, tool_id, authenticated=True), message))
 
     def _stamp(self, idempotency_key: str | None) -> Stamp:
         return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key)
+
+
+def _find_decided(space: Space, message: Wake | Approve | Start) -> ProposalRecord | None:
+    """The proposal that a message has decided again; None where it is not there."""
+    record: Approval | Execution | None = None
+    match message:
+        case Wake():
+            return space.proposals.get(message.proposal_id)
+        case Approve():
+            record = space.approvals.get(message.approval_id)
+        case Start():
+            record = space.executions.get(message.execution_id)
+    return None if record is None else space.proposals.get(record.proposal_id)
+
+
+class _TakenTurns:
+    """A command, and the turns that were taken for the calls that it may let through."""
+
+    def __init__(self, command: SpaceCommand, left: int) -> None:
+        self.command = command
+        self.left = left
+
+    def use(self) -> bool:
+        """Use one of the turns; False where none is left."""
+        if not self.left:
+            return False
+        self.left -= 1
+        return True
 
 
 def _independent_of(reading: BeliefReading) -> str | None:
@@ -461,7 +547,7 @@ def _independent_of(reading: BeliefReading) -> str | None:
 
 
 def _with_readings(
-    message: Propose | Wake | Approve | RecordOutcome, readings: list[BeliefReading]
-) -> Propose | Wake | Approve | RecordOutcome:
+    message: Propose | Wake | Approve | Start | RecordOutcome, readings: list[BeliefReading]
+) -> Propose | Wake | Approve | Start | RecordOutcome:
     """The message with what the belief plane says in the place of whatever its sender had put there."""
     return message if message.belief == readings else msgspec.structs.replace(message, belief=readings)

@@ -17,6 +17,7 @@ from cmbs.ledger.lookup_keys import Lookup, lookup_key
 from cmbs.messages import Actor
 from cmbs.spi import AuditLog
 from cmbs.streams.reading import read_entries, read_entry
+from cmbs.substrate.kernel.calls import MakeCall
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
@@ -65,7 +66,7 @@ class SettledRecords:
         if isinstance(message, Propose):
             seq = None if unknown.snapshot_id is None else self.find_commit(space, unknown.snapshot_id)
             message = msgspec.structs.replace(message, snapshot_seq=msgspec.UNSET if seq is None else seq)
-        if isinstance(message, (Propose, Wake, Approve)):
+        if isinstance(message, (Propose, MakeCall, Wake, Approve)):
             known = list(self._find_calls(space, unknown.calls))
             message = msgspec.structs.replace(message, known_calls=known or msgspec.UNSET)
         recalled = self._recall(space, unknown, command.actor)
@@ -114,7 +115,7 @@ class SettledRecords:
                 return self.find_proposal(space, event.message.proposal_id)
             case Approve() | Reject():
                 return self.find_approval(space, event.message.approval_id)
-            case RecordOutcome():
+            case RecordOutcome() | Start():
                 return self.find_execution(space, event.message.execution_id)
             case _:
                 return None
@@ -122,7 +123,8 @@ class SettledRecords:
     def _find_calls(self, space: Space, keys: Iterable[CallKey]) -> Iterator[KnownCall]:
         for key in keys:
             for event in self._read_found(space, lookup_key(Lookup.CALL, key.tool_id, key.idempotency_key)):
-                for intent in event.result.intents:
+                # What was started later was let through before, by another of these.
+                for intent in () if isinstance(event.message, Start) else event.result.intents:
                     if (intent.tool_id, intent.idempotency_key) == key[:2]:
                         found = self._find_of_event(space, event, intent.execution_id)
                         yield from [] if found is None else _outline_calls(found, key, intent.execution_id)

@@ -16,6 +16,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import BeliefSource
+from cmbs.substrate.kernel.calls import SpaceRequest, hash_of_call
 from cmbs.substrate.kernel.checkpoint import freeze_space
 from cmbs.substrate.kernel.events import (
     CreateSpace,
@@ -27,8 +28,9 @@ from cmbs.substrate.kernel.events import (
     RecordOutcome,
     RegisterTool,
     SettlePolicy,
-    SpaceMessage,
+    Start,
 )
+from cmbs.substrate.kernel.executions import hash_of_nonce
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import (
     Candidate,
@@ -44,7 +46,7 @@ from cmbs.substrate.kernel.model import (
 from cmbs.substrate.kernel.replay import verify_space
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits
 from cmbs.substrate.kernel.state import Space
-from cmbs.substrate.kernel.words import ProposalStatus
+from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply
 from cmbs.testing.fakes.environment import ManualClock, SequentialIds
@@ -142,7 +144,7 @@ class World:
             limits=limits,
         )
 
-    def say(self, message: SpaceMessage, actor: Actor = ROOT, **parts: Any) -> SpaceAnswer:
+    def say(self, message: SpaceRequest, actor: Actor = ROOT, **parts: Any) -> SpaceAnswer:
         return self.server.perform(SpaceCommand(SPACE, actor, message, **parts))
 
     def create(self, policy: dict[str, str] | None = None, mode: Mode = Mode.ENFORCE) -> Space:
@@ -191,8 +193,22 @@ class World:
     def report(
         self, execution_id: str, status: OutcomeStatus = OutcomeStatus.SUCCEEDED, result: Any = None
     ) -> SpaceAnswer:
-        """Record an outcome, as the agent that ran the call."""
-        return self.say(RecordOutcome(execution_id, status, raw(result)), AGENT)
+        """Record an outcome, as the agent that ran the call; what waits to be started is claimed first."""
+        execution = self.space.executions.get(execution_id)
+        if execution is not None and execution.status is ExecutionStatus.READY:
+            execution = self.claim(execution_id).space.executions[execution_id]
+        claimed = execution is not None and execution.nonce_hash is not None
+        nonce = f"nonce of {execution_id}" if claimed else msgspec.UNSET
+        return self.say(RecordOutcome(execution_id, status, raw(result), nonce=nonce), AGENT)
+
+    def claim(self, execution_id: str, actor: Actor = AGENT, nonce: str | None = None) -> SpaceAnswer:
+        """Claim an execution, as the one who runs it."""
+        space = self.space
+        execution = space.executions[execution_id]
+        intent, case_id = execution.intent, space.proposals[execution.proposal_id].case_id
+        call_hash = hash_of_call(space, execution.agent_id, case_id, intent.tool_id, intent.args_hash)
+        nonce_hash = hash_of_nonce(nonce or f"nonce of {execution_id}")
+        return self.say(Start(execution_id, nonce_hash, call_hash), actor)
 
     def know(self, **pairs: str) -> None:
         """Set facts, as an encoder, and wake what waits for them."""

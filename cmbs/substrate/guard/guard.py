@@ -226,6 +226,8 @@ class Guard:
             space = self._server.current(self._space_id)
             raise refusal_of(record, advise_on_record(space, record, self._agent, self._clock.now()))
         record, execution = self._wait_for_end(record)
+        if execution.status is ExecutionStatus.NOT_STARTED and record.status not in ALLOWED_SO_FAR:
+            return self._result(record)
         raised = self._raised.pop(execution.intent.execution_id, None)
         match execution.status:
             case ExecutionStatus.SUCCEEDED:
@@ -240,16 +242,19 @@ class Guard:
         execution = self._execution(record)
         seconds = (execution.tool.timeout_ms + GRACE_MS) / 1_000 + _NOTICE_SECONDS
         until = time.monotonic() + seconds
-        while execution.status is ExecutionStatus.RUNNING and time.monotonic() < until:
+        while execution.status in (ExecutionStatus.READY, ExecutionStatus.RUNNING) and time.monotonic() < until:
             # A proposal whose call is in doubt still waits: it is looked at every now and then.
             record = self._server.wait_for(self._space_id, record.message.proposal.proposal_id, _GLANCE_SECONDS)
             execution = self._execution(record)
+            if execution.status is ExecutionStatus.READY:
+                # Its turn has not come: its time begins then.
+                until = time.monotonic() + seconds
         return record, execution
 
     def _execution(self, record: ProposalRecord) -> Execution:
         space = self._server.current(self._space_id)
-        answered = [execution_id for _, execution_id in record.answered_by]
-        for execution_id in (*record.execution_ids, *answered):
+        # The newest: those before it were not started.
+        for execution_id in reversed(record.execution_ids):
             return self._server.settled.with_execution(space, execution_id).executions[execution_id]
         raise ProposalPending(record)
 

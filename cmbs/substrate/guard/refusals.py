@@ -11,7 +11,7 @@ from cmbs.substrate.kernel.state import Execution, ProposalRecord
 from cmbs.substrate.kernel.words import ProposalStatus
 
 # A call of such a proposal has an execution, or an earlier one that answers it.
-ALLOWED_SO_FAR = (ProposalStatus.RUNNING, ProposalStatus.COMMITTED, ProposalStatus.FAILED)
+ALLOWED_SO_FAR = (ProposalStatus.READY, ProposalStatus.RUNNING, ProposalStatus.COMMITTED, ProposalStatus.FAILED)
 
 
 class GuardError(CmbsError):

@@ -12,7 +12,7 @@ from cmbs.substrate.kernel.events import CloseCase, OpenCase, StepResult
 from cmbs.substrate.kernel.state import Case, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse
 from cmbs.substrate.kernel.waiting import end_waiting
-from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ProposalStatus
+from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ExecutionStatus, ProposalStatus
 
 # At a time, in one space. A limit of the rules and not of a server: replay has to find the same.
 MAX_OPEN_CASES = 10_000
@@ -54,7 +54,7 @@ def decide_close_case(space: Space, message: CloseCase, actor: Actor, stamp: Sta
             )
         return Repeat(known.closed_seq)
     waiting = list_waiting(space, message.case_id)
-    return StepResult(statuses=end_waiting(space, waiting, ProposalStatus.WITHDRAWN))
+    return end_waiting(space, waiting, ProposalStatus.WITHDRAWN)
 
 
 def may_manage_cases(space_id: str, actor: Actor) -> bool:
@@ -72,10 +72,12 @@ def may_manage_cases(space_id: str, actor: Actor) -> bool:
 
 
 def list_waiting(space: Space, case_id: str) -> list[str]:
-    """The proposals of a case that are parked or asked for, by id."""
-    pending = (each.proposal_id for each in space.approvals.values() if each.status is ApprovalStatus.PENDING)
+    """The proposals of a case that are parked, asked for, or have calls that wait to be started, by id."""
+    pending = {each.proposal_id for each in space.approvals.values() if each.status is ApprovalStatus.PENDING}
+    running = map(space.executions.__getitem__, space.running)
+    pending.update(each.proposal_id for each in running if each.status is ExecutionStatus.READY)
     return sorted(
-        proposal_id for proposal_id in {*space.parked, *pending} if space.proposals[proposal_id].case_id == case_id
+        proposal_id for proposal_id in pending.union(space.parked) if space.proposals[proposal_id].case_id == case_id
     )
 
 

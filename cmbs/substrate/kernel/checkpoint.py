@@ -16,6 +16,7 @@ from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.replay import StateDigests
 from cmbs.ledger.state_digest import Spacing, find_binding
 from cmbs.messages import Actor
+from cmbs.substrate.kernel.calls import index_open_calls, list_tokens
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Mode, PolicySource, SpaceVerb
 from cmbs.substrate.kernel.key_digests import freeze_digests, thaw_digests
 from cmbs.substrate.kernel.loads import count_loads
@@ -187,7 +188,10 @@ def _space(frozen: FrozenSpace) -> Space | None:
         claims=Map((claim, frozenset(ids)) for claim, ids in frozen.claims),
         **plain,
     )
-    return msgspec.structs.replace(space, loads=count_loads(space))
+    tokens = ((token.agent_id, token.token_id) for token in space.capabilities.values())
+    return msgspec.structs.replace(
+        space, loads=count_loads(space), tokens_of=list_tokens(tokens), open_calls=index_open_calls(space)
+    )
 
 
 def _own(record: ProposalRecord) -> ProposalRecord:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, SpaceNotFound
 from cmbs.messages import Actor
+from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest, complete_call
 from cmbs.substrate.kernel.cases import decide_close_case, decide_open_case
 from cmbs.substrate.kernel.events import (
     Approve,
@@ -65,13 +66,18 @@ __all__ = ["advance", "decide", "evolve"]
 
 
 def decide(
-    space: Space | None, message: SpaceMessage, actor: Actor, stamp: Stamp, space_id: str = ""
+    space: Space | None, message: SpaceRequest, actor: Actor, stamp: Stamp, space_id: str = ""
 ) -> SpaceEvent | Repeat:
     """The decision on any message. `space_id` names the space in SpaceNotFound, where `space` is None."""
     if space is None:
         if not isinstance(message, CreateSpace):
             raise SpaceNotFound(space_id)
         return record(message.space_id, None, message, decide_create(message, actor), actor, stamp)
+    if isinstance(message, MakeCall):
+        completed = complete_call(space, message, actor, stamp)
+        if isinstance(completed, Repeat):
+            return completed
+        message = completed
     space = with_recalled(space, message)
     if stamp.idempotency_key is not None:
         known = find_request(space, stamp.idempotency_key, actor)

@@ -132,6 +132,23 @@ class SetGovernance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators_needed: OperatorsNeeded
 
 
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That the sender of a call runs it itself, as soon as it is allowed.
+
+    `nonce_hash` is the SHA-256, in hex, of a secret that the outcome has to present. `tool_hash` is that of the
+    registration the sender goes by; if the tool is another, the call is not claimed. `executor` is who runs it, where
+    that is not the agent, from the credential.
+    """
+
+    nonce_hash: str
+    tool_hash: str | msgspec.UnsetType = msgspec.UNSET
+    executor: Actor | msgspec.UnsetType = msgspec.UNSET
+
+
+# Whether calls that a decision allows wait for their turn; not set where they start with it.
+Queued: TypeAlias = bool | msgspec.UnsetType
+
+
 class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A proposal, and what the belief plane said when it was decided."""
 
@@ -143,6 +160,8 @@ class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known_calls: KnownCalls = msgspec.UNSET
     # The commit that produced the snapshot of the proposal.
     snapshot_seq: int | msgspec.UnsetType = msgspec.UNSET
+    queued: Queued = msgspec.UNSET
+    claim: Claim | msgspec.UnsetType = msgspec.UNSET
 
 
 class Wake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +171,7 @@ class Wake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     because: list[str]
     belief: list[BeliefReading] = []
     known_calls: KnownCalls = msgspec.UNSET
+    queued: Queued = msgspec.UNSET
 
 
 class Withdraw(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,10 +187,11 @@ class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approval_id: str
     uses: int = 1
     expires_at: str | None = None
-    # The hash of the args that the approver saw; where given, it must be that of the request.
-    args_hash: str | None = None
+    # The hash of the call that the approver saw; where given, it must be that of the request.
+    call_hash: str | None = None
     belief: list[BeliefReading] = []
     known_calls: KnownCalls = msgspec.UNSET
+    queued: Queued = msgspec.UNSET
 
 
 class Reject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,20 +206,30 @@ class ExpiryOf(StrEnum):
 
     APPROVAL = "approval"
     PARKED = "parked"
+    # An execution that was allowed and never started.
+    EXECUTION = "execution"
     MEMORY = "memory"
 
 
 class Expire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The time of something is over: an approval request, a parked proposal, a memory entry."""
+    """The time of something is over: an approval request, a parked proposal, a call not started, a memory entry."""
 
     of: ExpiryOf
     id: str
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The intent of one more attempt at an execution in doubt, which its tool's idempotence permits."""
+    """An execution that was allowed is to be started: it is decided again, on the state of this moment.
+
+    Its executor claims it with `nonce_hash` and with the hash of the call that it is going to send; the server starts
+    what it runs itself when its turn comes. Of an execution in doubt, the intent of one more attempt, which its tool's
+    idempotence permits.
+    """
 
     execution_id: str
+    nonce_hash: str | msgspec.UnsetType = msgspec.UNSET
+    call_hash: str | msgspec.UnsetType = msgspec.UNSET
+    belief: list[BeliefReading] = []
 
 
 class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,6 +243,8 @@ class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result_bytes: int = 0
     # What the invariants may have to know for the commit that may follow.
     belief: list[BeliefReading] = []
+    # The secret whose hash the claim of the execution named.
+    nonce: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class MarkInDoubt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -406,7 +439,10 @@ VERB_OF: dict[type[SpaceMessage], SpaceVerb] = {kind: verb for verb, kind in MES
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An execution that may begin once this is in the ledger, and must be over by `deadline`."""
+    """An execution that may begin once this is in the ledger, and must be over by `deadline`.
+
+    With `ready` it does not begin with this entry: it has until `deadline` to be started.
+    """
 
     execution_id: str
     candidate: int
@@ -416,6 +452,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     attempt: int = 1
     capability_token_id: str | None = None
     idempotency_key: str | None = None
+    ready: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -423,8 +460,10 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     approval_id: str
     candidate: int
-    # That of the tool's args, or of a delta's set and unset.
+    # That of the tool's args and of what is forwarded with them, or of a delta's set and unset.
     args_hash: str
+    # That of all that the approver is shown: who asks, in which case, for which call of which tool.
+    call_hash: str
     constraints: list[str]
     expires_at: str
     tool_id: str | None = None
@@ -458,6 +497,8 @@ class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     used_approvals: tuple[str, ...] = ()
     # Requests for approval that nothing needs any more, by id.
     withdrawn_approvals: tuple[str, ...] = ()
+    # Executions that were allowed and are not to be started any more, by id.
+    not_started: tuple[str, ...] = ()
     # Executions of the past that answer a call of the same key, by candidate: it is not run again.
     answered_by: dict[str, str] = {}
     # The candidates that began, were answered or were committed in this step, or are to be committed with an outcome.

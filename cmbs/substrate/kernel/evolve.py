@@ -18,6 +18,7 @@ from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import settle_approvals, use_approvals, with_approval
 from cmbs.substrate.kernel.arbitration.conflicts import after as state_after
+from cmbs.substrate.kernel.calls import update_open_calls
 from cmbs.substrate.kernel.events import (
     VERB_OF,
     Approve,
@@ -56,6 +57,7 @@ from cmbs.substrate.kernel.loads import update_loads
 from cmbs.substrate.kernel.memory_steps import change_memory, keep_entry
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, Spent, ToolCall
 from cmbs.substrate.kernel.policy.policy import compile_policy
+from cmbs.substrate.kernel.proposals import release_key, take_back
 from cmbs.substrate.kernel.retention import drop_settled, with_recalled
 from cmbs.substrate.kernel.state import (
     MAX_OPERATORS,
@@ -111,8 +113,10 @@ def advance(space: Space | None, event: SpaceEvent) -> Space:
         changed["state"] = state_after(space.state, changes)
         changed["changed"] = space.changed.update(dict.fromkeys((*changes.set, *changes.unset), body.seq))
     after = msgspec.structs.replace(space, **changed)
-    loads = update_loads(space, after, event)
-    return after if loads is space.loads else msgspec.structs.replace(after, loads=loads)
+    loads, open_calls = update_loads(space, after, event), update_open_calls(space, after, event)
+    if loads is space.loads and open_calls is space.open_calls:
+        return after
+    return msgspec.structs.replace(after, loads=loads, open_calls=open_calls)
 
 
 def request_key(event: SpaceEvent) -> RequestKey:
@@ -129,7 +133,9 @@ def _set_governance(_: Space, message: SetGovernance, event: SpaceEvent) -> Chan
 
 def apply(space: Space, event: SpaceEvent) -> ChangedFields:
     """What a granted step changes of the records of a space, beside the state map and the place in the stream."""
-    changed = _APPLY[type(event.message)](space, event.message, event)
+    ended = _end_unstarted(space, event)
+    space = msgspec.structs.replace(space, **ended) if ended else space
+    changed = ended | _APPLY[type(event.message)](space, event.message, event)
     if event.result.statuses:
         proposals = changed.get("proposals", space.proposals)
         for proposal_id in event.result.statuses:
@@ -137,6 +143,26 @@ def apply(space: Space, event: SpaceEvent) -> ChangedFields:
             proposals = proposals.set(proposal_id, moved)
         changed["proposals"] = proposals
     return changed
+
+
+def _end_unstarted(space: Space, event: SpaceEvent) -> ChangedFields:
+    """The executions that a step ends before they were started: another call may be made under their keys."""
+    if not event.result.not_started:
+        return {}
+    proposals: Map[str, ProposalRecord] = with_statuses(space, event.result)["proposals"]
+    for execution_id in event.result.not_started:
+        execution = space.executions[execution_id]
+        ended = msgspec.structs.replace(execution, status=ExecutionStatus.NOT_STARTED, settled_seq=event.body.seq)
+        space = msgspec.structs.replace(
+            space,
+            executions=space.executions.set(execution_id, ended),
+            running=space.running.delete(execution_id),
+            calls=release_key(space, execution),
+        )
+        record = proposals[execution.proposal_id]
+        left = tuple(place for place in record.done if place != execution.intent.candidate)
+        proposals = proposals.set(execution.proposal_id, msgspec.structs.replace(record, done=left))
+    return {"executions": space.executions, "running": space.running, "calls": space.calls, "proposals": proposals}
 
 
 def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> ChangedFields:
@@ -179,7 +205,11 @@ def _retire_tool(space: Space, message: RetireTool, event: SpaceEvent) -> Change
 
 def _issue_capability(space: Space, message: IssueCapability, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
     token = message.capability
-    return {"capabilities": space.capabilities.set(token.token_id, token)}
+    held = tuple(sorted((*space.tokens_of.get(token.agent_id, ()), token.token_id)))
+    return {
+        "capabilities": space.capabilities.set(token.token_id, token),
+        "tokens_of": space.tokens_of.set(token.agent_id, held),
+    }
 
 
 def _revoke_capability(space: Space, message: RevokeCapability, event: SpaceEvent) -> ChangedFields:
@@ -269,7 +299,7 @@ def _follow_decision(
         approval = Approval(asked, proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING)
         approvals = approvals.set(asked.approval_id, approval)
     grants, approvals = use_approvals(space.grants, approvals, result.used_approvals)
-    begun = [intent.execution_id for intent in result.intents]
+    begun = [each.execution_id for each in result.intents if each.execution_id not in record.execution_ids]
     record = msgspec.structs.replace(
         record,
         execution_ids=(*record.execution_ids, *begun, *result.answered_by.values()),
@@ -292,19 +322,19 @@ def _follow_decision(
 def _begin(space: Space, actor: Actor, proposal: Proposal, event: SpaceEvent) -> ChangedFields:
     """Executions that may begin, and those of others that are waited for."""
     executions, running, calls, spent = space.executions, space.running, space.calls, space.spent
-    result, seq = event.result, event.body.seq
+    result = event.result
     for intent in result.intents:
         call = proposal.candidates[intent.candidate]
         if not isinstance(call, ToolCall):  # pragma: no cover - only calls begin
             raise TypeError(call)
-        args = bytes(call.args)
-        tool = space.tools[call.tool_id]
-        execution = Execution(intent, proposal.proposal_id, actor.id, tool, args, ExecutionStatus.RUNNING, seq)
+        execution = _begin_one(space, executions.get(intent.execution_id), intent, call, actor, event)
+        execution = msgspec.structs.replace(execution, proposal_id=proposal.proposal_id)
         executions = executions.set(intent.execution_id, execution)
         running = running.set(intent.execution_id, intent.deadline)
         if intent.idempotency_key is not None:
             calls = calls.set(CallKey(intent.tool_id, intent.idempotency_key, actor.id), intent.execution_id)
-        spent = _charge(space, spent, intent, Spent(calls=1, bytes=len(args)))
+        if not intent.ready:
+            spent = _charge(space, spent, intent, Spent(calls=1, bytes=len(execution.args)))
     for execution_id in result.answered_by.values():
         known = executions.get(execution_id)
         # Where a proposal is put together again from the ledger, executions of others are not there.
@@ -312,6 +342,26 @@ def _begin(space: Space, actor: Actor, proposal: Proposal, event: SpaceEvent) ->
             awaited_by = (*known.awaited_by, proposal.proposal_id)
             executions = executions.set(execution_id, msgspec.structs.replace(known, awaited_by=awaited_by))
     return {"executions": executions, "running": running, "calls": calls, "spent": spent}
+
+
+def _begin_one(
+    space: Space, known: Execution | None, intent: Intent, call: ToolCall, actor: Actor, event: SpaceEvent
+) -> Execution:
+    """An execution that was let through, or one that is started now; `known` is what it was before."""
+    status = ExecutionStatus.READY if intent.ready else ExecutionStatus.RUNNING
+    tool, seq = space.tools[call.tool_id], event.body.seq
+    if known is None:
+        forwarded = b"{}" if isinstance(call.forwarded, msgspec.UnsetType) else bytes(call.forwarded)
+        known = Execution(intent, "", actor.id, tool, bytes(call.args), status, seq, forwarded=forwarded)
+    else:
+        known = msgspec.structs.replace(known, intent=intent, tool=tool, status=status, begun_seq=seq)
+    message = event.message
+    if isinstance(message, Start) and not isinstance(message.nonce_hash, msgspec.UnsetType):
+        return msgspec.structs.replace(known, nonce_hash=message.nonce_hash, executor=event.body.actor)
+    if isinstance(message, Propose) and not isinstance(message.claim, msgspec.UnsetType) and not intent.ready:
+        executor = event.body.actor if isinstance(message.claim.executor, msgspec.UnsetType) else message.claim.executor
+        return msgspec.structs.replace(known, nonce_hash=message.claim.nonce_hash, executor=executor)
+    return known
 
 
 def _charge(space: Space, spent: Map[str, Spent], intent: Intent, more: Spent) -> Map[str, Spent]:
@@ -351,6 +401,8 @@ def _withdraw(space: Space, message: Withdraw, event: SpaceEvent) -> ChangedFiel
 def _expire(space: Space, message: Expire, event: SpaceEvent) -> ChangedFields:
     if message.of is ExpiryOf.APPROVAL:
         return end_waiting(space, event, ApprovalStatus.EXPIRED)
+    if message.of is ExpiryOf.EXECUTION:
+        return with_statuses(space, event.result)
     if message.of is ExpiryOf.PARKED:
         return with_statuses(space, event.result) | park(space, message.id, None)
     entry = memory.expire(space.memory, message.id, event.body.seq, event.body.ts)
@@ -387,7 +439,18 @@ def _record_outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> 
     }
 
 
-def _start_again(space: Space, message: Start, event: SpaceEvent) -> ChangedFields:
+def _start(space: Space, message: Start, event: SpaceEvent) -> ChangedFields:
+    execution = space.executions[message.execution_id]
+    if event.result.decision is not None:
+        others = {known: status for known, status in event.result.statuses.items() if known != execution.proposal_id}
+        before = space if event.result.not_started else take_back(space, execution)
+        changed = _decide_again(before, execution.proposal_id, event, message.belief)
+        for known, status in others.items():
+            moved = msgspec.structs.replace(changed["proposals"][known], status=ProposalStatus(status))
+            changed["proposals"] = changed["proposals"].set(known, moved)
+        return changed
+    if event.result.not_started:
+        return end_waiting(space, event, ApprovalStatus.WITHDRAWN)
     (intent,) = event.result.intents
     execution = msgspec.structs.replace(
         space.executions[message.execution_id], intent=intent, status=ExecutionStatus.RUNNING
@@ -451,7 +514,7 @@ _APPLY: dict[type[SpaceMessage], Callable[..., ChangedFields]] = {
     Approve: _approve,
     Reject: _reject,
     Expire: _expire,
-    Start: _start_again,
+    Start: _start,
     MarkInDoubt: _mark_in_doubt,
     PutMemory: change_memory,
     PromoteMemory: change_memory,

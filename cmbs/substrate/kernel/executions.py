@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from cmbs.belief.kernel.events import Repeat, Stamp
-from cmbs.errors import Conflict, RecordNotFound
+from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.ledger import canonical
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import find_nearest
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, arbitrate_in_case, recheck
-from cmbs.substrate.kernel.arbitration.capabilities import token_line, use_fault
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, effective_changes
+from cmbs.substrate.kernel.calls import CALLER, executor_of, hash_of_call, is_run_by_server
 from cmbs.substrate.kernel.events import (
     Changes,
     MarkInDoubt,
@@ -27,33 +28,142 @@ from cmbs.substrate.kernel.events import (
     Start,
     StepResult,
 )
-from cmbs.substrate.kernel.model import BeliefReading, Proposal, Provenance, StateDelta, Tool, ToolKind, Verdict
+from cmbs.substrate.kernel.model import (
+    BeliefReading,
+    Proposal,
+    Provenance,
+    ReasonCode,
+    StateDelta,
+    Tool,
+    ToolKind,
+    Verdict,
+)
 from cmbs.substrate.kernel.policy.references import MISSING, walk
 from cmbs.substrate.kernel.policy.schemas import compile_schema_text
-from cmbs.substrate.kernel.proposals import GRACE_MS, require_readings
+from cmbs.substrate.kernel.proposals import (
+    GRACE_MS,
+    Turn,
+    arbitrate_again,
+    decide_again,
+    is_open,
+    require_readings,
+    statuses_of,
+    take_back,
+)
 from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, require_engine
-from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
+from cmbs.substrate.kernel.waiting import OutcomeUnchanged, end_unstarted, end_waiting
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 
 MAX_ATTEMPTS = 3
 # Of one fact that a result sets. A limit of the rules and not of a server: replay has to find the same.
 MAX_FACT_BYTES = 65_536
 
 
-def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> StepResult:
-    """One more attempt at an execution in doubt: only where running it again does no harm, and not for ever."""
-    require_engine(actor, SpaceVerb.START)
+def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
+    """Start what was let through before, if it is let through on the state of this moment too.
+
+    What the server runs is started by the space itself, what others run by the one claim that comes first. An execution
+    in doubt has one more attempt, where running it again does no harm, and not for ever.
+    """
     execution = _execution(space, message.execution_id)
-    if not may_start_again(execution) or not is_still_permitted(space, execution, stamp.ts):
+    if actor.kind is not ActorKind.POLICY_ENGINE:
+        claimed = _check_claim(space, execution, message, actor)
+        if claimed is not None:
+            return claimed
+    elif not is_run_by_server(execution.tool):
+        raise Conflict(f"execution `{message.execution_id}` is started by its executor", _about(execution))
+    elif execution.status is ExecutionStatus.IN_DOUBT:
+        return _start_again(space, execution, message, stamp)
+    if execution.status is not ExecutionStatus.READY:
         raise Conflict(
-            f"execution `{message.execution_id}` may not be started again", {"execution_id": message.execution_id}
+            f"execution `{message.execution_id}` is {execution.status.value}, and waits for no start", _about(execution)
         )
-    intent = msgspec.structs.replace(
-        execution.intent,
-        attempt=execution.intent.attempt + 1,
-        deadline=later(stamp.ts, execution.tool.timeout_ms + GRACE_MS),
+    if stamp.ts >= execution.intent.deadline:
+        raise Conflict(f"execution `{message.execution_id}` had until {execution.intent.deadline}", _about(execution))
+    before, place = take_back(space, execution), execution.intent.candidate
+    record = before.proposals[execution.proposal_id]
+    if _has_lost_case(space, record):
+        left = end_waiting(space, [execution.proposal_id], ProposalStatus.WITHDRAWN)
+        return msgspec.structs.replace(left, reason_code=ReasonCode.NO_CASE.value)
+    turn = Turn(starts=message.execution_id)
+    result = decide_again(before, record, [place], message.belief, stamp, turn)
+    if result.intents:
+        return result
+    ended = end_unstarted(space, [message.execution_id])
+    return msgspec.structs.replace(
+        result, statuses={**ended.statuses, **result.statuses}, not_started=ended.not_started
     )
-    return StepResult(intents=(intent,))
+
+
+def _has_lost_case(space: Space, record: ProposalRecord) -> bool:
+    """Whether a proposal names a case under which its actor may not act any more."""
+    return record.case_id is not None and find_case(space, record.message.proposal, record.actor) is None
+
+
+def _check_claim(space: Space, execution: Execution, message: Start, actor: Actor) -> StepResult | Repeat | None:
+    """What a claim comes to that starts nothing: a refusal or a repeat; None where it may start the execution."""
+    if not _is_executor(execution, actor):
+        return refuse(StepReason.NOT_AUTHORISED)
+    if isinstance(message.nonce_hash, msgspec.UnsetType) or isinstance(message.call_hash, msgspec.UnsetType):
+        raise InvalidRequest("a claim names `nonce_hash` and `call_hash`", {"field": "nonce_hash"})
+    if execution.nonce_hash is not None:
+        if execution.nonce_hash == message.nonce_hash:
+            return Repeat(execution.started_seq if execution.begun_seq is None else execution.begun_seq)
+        raise Conflict(
+            "the call was claimed before, by another process",
+            {**_about(execution), "next": "leave it to the one that claimed it; read the call to see what came of it"},
+        )
+    record = space.proposals[execution.proposal_id]
+    expected = hash_of_call(
+        space, execution.agent_id, record.case_id, execution.intent.tool_id, execution.intent.args_hash
+    )
+    if message.call_hash != expected and execution.status is ExecutionStatus.READY:
+        raise Conflict(
+            "the call that was decided is another than the one that is claimed",
+            {
+                **_about(execution),
+                "field": "call_hash",
+                "found": message.call_hash,
+                "accepted": expected,
+                "next": "read the call again, and the registration of its tool, and claim what it says now",
+            },
+        )
+    return None
+
+
+def _about(execution: Execution) -> dict[str, Any]:
+    return {"execution_id": execution.intent.execution_id, "status": execution.status.value}
+
+
+def _is_executor(execution: Execution, actor: Actor) -> bool:
+    """Whether the actor runs calls of this execution's tool: the executor that it names, or else the agent itself."""
+    if execution.tool.kind is not ToolKind.CALLER:
+        return False
+    executor = executor_of(execution.tool)
+    if executor == CALLER:
+        return actor.kind is ActorKind.AGENT and actor.id == execution.agent_id
+    return actor.kind is ActorKind.EXECUTOR and actor.id == executor
+
+
+def _start_again(space: Space, execution: Execution, message: Start, stamp: Stamp) -> StepResult:
+    """One more attempt at an execution in doubt; OutcomeUnchanged where it stays in doubt."""
+    intent, tool = execution.intent, execution.tool
+    if not may_start_again(execution):
+        raise Conflict(f"execution `{message.execution_id}` may not be started again", _about(execution))
+    before = take_back(space, execution)
+    record = before.proposals[execution.proposal_id]
+    arbitration = arbitrate_again(before, record, [intent.candidate], message.belief, stamp)
+    is_allowed = arbitration.candidates[0].runs and arbitration.decision.observed == record.decision.observed
+    if not is_allowed or _has_lost_case(space, record):
+        raise OutcomeUnchanged(
+            f"execution `{message.execution_id}` may not be started again: it is not allowed any more",
+            _about(execution),
+        )
+    again = msgspec.structs.replace(
+        intent, attempt=intent.attempt + 1, deadline=later(stamp.ts, tool.timeout_ms + GRACE_MS)
+    )
+    return StepResult(intents=(again,))
 
 
 def may_start_again(execution: Execution) -> bool:
@@ -61,32 +171,8 @@ def may_start_again(execution: Execution) -> bool:
     return (
         execution.status is ExecutionStatus.IN_DOUBT
         and execution.tool.idempotent
-        and execution.tool.kind is not ToolKind.CALLER
+        and is_run_by_server(execution.tool)
         and execution.intent.attempt < MAX_ATTEMPTS
-    )
-
-
-def is_still_permitted(space: Space, execution: Execution, now: str) -> bool:
-    """Whether an execution that was allowed once would still begin: its tool is there, its token good, its case open,
-    the policy the same. Where it is not known to be so, it stays in doubt until an operator looks.
-    """
-    tool_id = execution.tool.tool_id
-    if space.tools[tool_id].retired:
-        return False
-    if space.mode is Mode.OBSERVE:
-        return True
-    agent = Actor(ActorKind.AGENT, execution.agent_id)
-    token = token_line(space.capabilities, execution.intent.capability_token_id)
-    args = msgspec.json.decode(execution.args)
-    record = space.proposals[execution.proposal_id]
-    return (
-        not record.decision.observed
-        and (record.case_id is None or find_case(space, record.message.proposal, record.actor) is not None)
-        and use_fault(space, token, agent, tool_id, args, now) is None
-        and not any(
-            change.status is PolicyChangeStatus.APPLIED and (change.settled_seq or 0) > execution.started_seq
-            for change in space.policy_changes.values()
-        )
     )
 
 
@@ -107,6 +193,11 @@ def decide_in_doubt(space: Space, message: MarkInDoubt, actor: Actor, stamp: Sta
 def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
     """What came of an execution, once. A late one still counts: it ends the doubt."""
     execution = _execution(space, message.execution_id)
+    if execution.status in (ExecutionStatus.READY, ExecutionStatus.NOT_STARTED):
+        raise Conflict(
+            f"execution `{message.execution_id}` was not started",
+            {**_about(execution), "next": "claim the call before it is run; only then has it an outcome"},
+        )
     if execution.settled_seq is not None:
         if (execution.outcome, execution.result) != (message.status, bytes(message.result)):
             raise Conflict(
@@ -123,6 +214,8 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
         return Repeat(execution.settled_seq)
     if not _may_report(execution, actor):
         return refuse(StepReason.NOT_AUTHORISED)
+    if not _shows_nonce(execution, message, actor):
+        return refuse(StepReason.WRONG_NONCE)
     outcome = None
     succeeded = message.status is OutcomeStatus.SUCCEEDED
     if succeeded and not _is_acceptable(execution, bytes(message.result)):
@@ -195,15 +288,29 @@ def _execution(space: Space, execution_id: str) -> Execution:
 
 
 def _may_report(execution: Execution, actor: Actor) -> bool:
-    """The tool itself; for a `caller` tool the agent; of one in doubt also an operator, who has looked.
+    """The tool itself, or who runs its calls outside the server; of one in doubt also an operator, who has looked.
 
-    Not one who goes by the id of the agent: no actor vouches for its own call.
+    Not one who goes by the id of the agent: no actor vouches for its own call. An agent that claimed nothing does not
+    settle what is in doubt either.
     """
     if actor.kind is ActorKind.TOOL:
-        return actor.id == execution.tool.tool_id
-    if execution.tool.kind is ToolKind.CALLER and actor.kind is ActorKind.AGENT:
-        return actor.id == execution.agent_id
+        return actor.id == execution.tool.tool_id and is_run_by_server(execution.tool)
+    if _is_executor(execution, actor):
+        return execution.nonce_hash is not None or execution.status is ExecutionStatus.RUNNING
     return is_operator(actor) and actor.id != execution.agent_id and execution.status is ExecutionStatus.IN_DOUBT
+
+
+def _shows_nonce(execution: Execution, message: RecordOutcome, actor: Actor) -> bool:
+    """Whether the outcome of a claimed execution comes with the secret of its claim; an operator needs none."""
+    if execution.nonce_hash is None or is_operator(actor):
+        return True
+    nonce = message.nonce
+    return not isinstance(nonce, msgspec.UnsetType) and hash_of_nonce(nonce) == execution.nonce_hash
+
+
+def hash_of_nonce(nonce: str) -> str:
+    """What a claim says of the secret that its outcome has to present."""
+    return sha256(nonce.encode()).hexdigest()
 
 
 def _is_acceptable(execution: Execution, result: bytes) -> bool:
@@ -247,18 +354,26 @@ def _settle(
 ) -> tuple[Changes, dict[str, str]]:
     """Where the proposals that waited for this execution stand now, and the deltas that can be committed with it."""
     ended = ExecutionStatus.SUCCEEDED if succeeded else ExecutionStatus.FAILED
+    ended_execution = msgspec.structs.replace(execution, status=ended)
+    space = msgspec.structs.replace(
+        space, executions=space.executions.set(execution.intent.execution_id, ended_execution)
+    )
     statuses: dict[str, str] = {}
     for proposal_id in (execution.proposal_id, *execution.awaited_by):
         record = space.proposals[proposal_id]
-        others = [
-            space.executions[known].status for known in record.execution_ids if known != execution.intent.execution_id
-        ]
-        if any(status in (ExecutionStatus.RUNNING, ExecutionStatus.IN_DOUBT) for status in others):
+        known = statuses_of(space, record)
+        if any(map(is_open, known)):
             continue
-        status = ProposalStatus.COMMITTED
-        if any(status is not ExecutionStatus.SUCCEEDED for status in (ended, *others)):
+        if ExecutionStatus.READY in known:
+            statuses[proposal_id] = ProposalStatus.READY.value
+            continue
+        status, proposal = ProposalStatus.COMMITTED, record.message.proposal
+        if any(each is not ExecutionStatus.SUCCEEDED for each in known):
             status = ProposalStatus.FAILED
-        elif record.message.proposal.atomic:
+        elif proposal.atomic and len(record.done) < len(proposal.candidates):
+            # What was let through at first was not when it was to be started; it may wait again.
+            status = ProposalStatus.FAILED
+        elif proposal.atomic:
             committed = _commit(space, record, changes, belief, now)
             if committed is None:
                 status = ProposalStatus.FAILED

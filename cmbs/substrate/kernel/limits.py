@@ -30,10 +30,14 @@ class SpaceLimits:
     wait_ms: int = 30 * 86_400_000
     cached_spaces: int = 1_000
     cached_space_bytes: int = 1_073_741_824
-    executions_at_once: int = 16
+    # Calls that the server runs at once: in all, of one space, and of one agent in one space.
+    executions_at_once: int = 64
+    space_executions_at_once: int = 32
+    agent_executions_at_once: int = 8
     diff_events: int = 100_000
     agent_parked: int = 1_000
     agent_asked: int = 1_000
+    agent_ready: int = 1_000
     agent_tokens: int = 10_000
     agent_memory_entries: int = 100_000
     agent_proposals_per_second: int = 5_000

@@ -20,8 +20,8 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.substrate.kernel.model import Capability
-from cmbs.substrate.kernel.state import AgentLoad, Space
-from cmbs.substrate.kernel.words import ApprovalStatus
+from cmbs.substrate.kernel.state import AgentLoad, ProposalRecord, Space
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus
 
 # Actors whose share of a space is bounded. Operators and the policy engine can help, whatever agents fill up.
 _BOUNDED = frozenset({ActorKind.AGENT, ActorKind.ENCODER, ActorKind.TOOL})
@@ -57,6 +57,8 @@ def count_loads(space: Space) -> Map[str, AgentLoad]:
         for approval in space.approvals.values()
         if approval.status is ApprovalStatus.PENDING
     ]
+    running = map(space.executions.__getitem__, space.running)
+    found += [(each.agent_id, "ready", 1) for each in running if each.status is ExecutionStatus.READY]
     found += [(entry.author.id, "memory_entries", 1) for entry in space.memory.values() if not entry.expired]
     for token in space.capabilities.values():
         if token.token_id not in space.revoked:
@@ -87,10 +89,21 @@ def _of_proposals(before: Space, after: Space, proposal_ids: Iterable[str]) -> I
         record = after.proposals[proposal_id]
         parked = (proposal_id in after.parked) - (proposal_id in before.parked)
         pending = sum(_is_pending(after, each) - _is_pending(before, each) for each in record.approval_ids)
+        ready = _count_ready(after, proposal_id, record) - _count_ready(before, proposal_id, record)
         if parked:
             yield record.actor.id, "parked", parked
+        if ready:
+            yield record.actor.id, "ready", ready
         if pending:
             yield record.actor.id, "asked", pending
+
+
+def _count_ready(space: Space, proposal_id: str, record: ProposalRecord) -> int:
+    """How many calls of a proposal wait to be started: its own, not those of others that answer it."""
+    known = (space.executions.get(execution_id) for execution_id in record.execution_ids)
+    return sum(
+        each is not None and each.status is ExecutionStatus.READY and each.proposal_id == proposal_id for each in known
+    )
 
 
 def _is_pending(space: Space, approval_id: str) -> bool:

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 import msgspec
 
 from cmbs.substrate.kernel.arbitration.stages import find_call
+from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest
 from cmbs.substrate.kernel.decide import find_request
 from cmbs.substrate.kernel.events import (
     Approve,
     Propose,
     RecordOutcome,
     Reject,
-    SpaceMessage,
+    Start,
     Wake,
     Withdraw,
 )
@@ -34,7 +35,7 @@ def find_unknown(space: Space, command: SpaceCommand) -> Unknown:
     return msgspec.structs.replace(named, idempotency_key=None if known else key)
 
 
-def _find_named(space: Space, message: SpaceMessage, sender_id: str) -> Unknown:
+def _find_named(space: Space, message: SpaceRequest, sender_id: str) -> Unknown:
     match message:
         case Propose():
             proposal = message.proposal
@@ -43,23 +44,29 @@ def _find_named(space: Space, message: SpaceMessage, sender_id: str) -> Unknown:
                 snapshot_id=None if proposal.state_snapshot_id in space.snapshots else proposal.state_snapshot_id,
                 calls=_unknown_calls(space, proposal.candidates, sender_id),
             )
+        case MakeCall():
+            key = message.call.idempotency_key
+            calls = () if key is None else _unknown_calls(space, [message.call], sender_id)
+            return Unknown(calls=calls)
         case Wake():
             return Unknown(calls=_calls_of_proposal(space, message.proposal_id))
         case Withdraw():
             return Unknown(proposal_id=None if message.proposal_id in space.proposals else message.proposal_id)
         case Approve() | Reject():
-            approval = space.approvals.get(message.approval_id)
-            if approval is None:
-                return Unknown(approval_id=message.approval_id)
-            if isinstance(message, Reject):
-                return NOTHING
-            return Unknown(calls=_calls_of_proposal(space, approval.proposal_id))
-        case RecordOutcome():
+            return _find_unknown_of_approval(space, message)
+        case RecordOutcome() | Start():
             execution = space.executions.get(message.execution_id)
             is_here = execution is not None and not execution.is_outline
             return Unknown(execution_id=None if is_here else message.execution_id)
         case _:
             return NOTHING
+
+
+def _find_unknown_of_approval(space: Space, message: Approve | Reject) -> Unknown:
+    approval = space.approvals.get(message.approval_id)
+    if approval is None:
+        return Unknown(approval_id=message.approval_id)
+    return NOTHING if isinstance(message, Reject) else Unknown(calls=_calls_of_proposal(space, approval.proposal_id))
 
 
 def _calls_of_proposal(space: Space, proposal_id: str) -> tuple[CallKey, ...]:

@@ -40,12 +40,17 @@ class StateDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
 
 
 class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="tool_call"):
-    """A call of a tool; `args` is a canonical JSON object."""
+    """A call of a tool; `args` is a canonical JSON object.
+
+    `forwarded` are the fields of the request beside its arguments that the policy lets through to the tool, also a
+    canonical JSON object; unset where there are none.
+    """
 
     tool_id: str
     args: msgspec.Raw
     capability_token_id: str | None = None
     idempotency_key: str | None = None
+    forwarded: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 Candidate: TypeAlias = StateDelta | ToolCall
@@ -171,6 +176,8 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     facts: dict[str, str] = {}
     retired: bool = False
     caller_facts: bool | msgspec.UnsetType = msgspec.UNSET
+    # Who runs calls of a `caller` tool: the id of an executor, or unset for the agent that made the call.
+    executor: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ScopeMatch(StrEnum):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
+from immutables import Map
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
@@ -25,13 +26,17 @@ from cmbs.substrate.kernel.arbitration.arbitrate import (
 )
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings, is_read
 from cmbs.substrate.kernel.arbitration.stages import hash_of_tool, is_observation
+from cmbs.substrate.kernel.calls import CALLER, claims, executor_of, hash_of_call, is_run_by_server
 from cmbs.substrate.kernel.events import (
     Approve,
     Asked,
     Changes,
+    Claim,
     Intent,
     Propose,
     SpaceEvent,
+    SpaceMessage,
+    Start,
     StepResult,
     Wake,
 )
@@ -43,16 +48,19 @@ from cmbs.substrate.kernel.model import (
     Proposal,
     Stage,
     StateDelta,
+    Tool,
     ToolCall,
     Verdict,
 )
 from cmbs.substrate.kernel.retention import with_recalled
-from cmbs.substrate.kernel.state import Approval, ProposalRecord, Space
+from cmbs.substrate.kernel.state import Approval, CallKey, Execution, ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, fingerprint, is_operator, refuse, same_person
 from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 
 # How long beyond its tool's own limit an execution is waited for before it is in doubt.
 GRACE_MS = 5_000
+# The messages that decide a proposal, or decide it again.
+DECIDING = (Propose, Wake, Approve, Start)
 MAX_USES = 1_000_000
 
 
@@ -75,7 +83,8 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
         return Repeat(known.seq)
     arbitration = _arbitrate(space, proposal, actor, stamp.ts, message.belief)
     arbitration = _drop_plain_trace(arbitration, proposal, message.belief)
-    return _carry_out(space, message, arbitration, stamp, None)
+    turn = Turn(is_queued=message.queued is True, is_own=True, claim=message.claim)
+    return _carry_out(space, Decided(message, actor, arbitration, None), turn, stamp)
 
 
 def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -> StepResult:
@@ -89,11 +98,12 @@ def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -
         return refuse(StepReason.SELF_APPROVAL)
     if stamp.ts >= approval.asked.expires_at:
         return refuse(StepReason.APPROVAL_EXPIRED)
-    if message.args_hash is not None and message.args_hash != approval.asked.args_hash:
-        return refuse(StepReason.ARGS_CHANGED)
+    if message.call_hash is not None and message.call_hash != approval.asked.call_hash:
+        return refuse(StepReason.CALL_CHANGED)
     granted = with_approval(space, message, actor, space.head.seq + 1)
     record = find_proposal(space, approval.proposal_id)
-    return decide_again(granted, record, waiting_places(space, record), message.belief, stamp)
+    places = waiting_places(space, record)
+    return decide_again(granted, record, places, message.belief, stamp, Turn(is_queued=message.queued is True))
 
 
 def find_proposal(space: Space, proposal_id: str) -> ProposalRecord:
@@ -190,25 +200,37 @@ def waiting_places(space: Space, record: ProposalRecord) -> list[int]:
 
 
 def decide_again(
-    space: Space, record: ProposalRecord, places: list[int], belief: list[BeliefReading], stamp: Stamp
+    space: Space,
+    record: ProposalRecord,
+    places: list[int],
+    belief: list[BeliefReading],
+    stamp: Stamp,
+    turn: Turn,
 ) -> StepResult:
     """Decide what is left of a proposal on the state as it is now."""
+    arbitration = arbitrate_again(space, record, places, belief, stamp)
+    return _carry_out(space, Decided(record.message, record.actor, arbitration, record), turn, stamp)
+
+
+def arbitrate_again(
+    space: Space, record: ProposalRecord, places: list[int], belief: list[BeliefReading], stamp: Stamp
+) -> Arbitration:
+    """What is decided of these candidates of a proposal on the state as it is now."""
     rest = _rest(space, record, places)
     arbitration = _arbitrate(space, rest, record.actor, stamp.ts, belief)
-    arbitration = _place(_drop_plain_trace(arbitration, rest, belief), places, record.decision)
-    return _carry_out(space, record.message, arbitration, stamp, record)
+    return _place(_drop_plain_trace(arbitration, rest, belief), places, record.decision)
 
 
 def trace_decision(before: Space, event: SpaceEvent) -> Decision:
     """The decision that an event recorded, with its whole trace: made again on the space before it."""
-    if not isinstance(event.message, (Propose, Wake, Approve)):
+    if not isinstance(event.message, DECIDING):
         raise TypeError(f"{event.body.verb} decides no proposal")
     before = with_recalled(before, event.message)
     space, proposal, actor = situation_of(before, event)
     arbitration = _arbitrate(space, proposal, actor, event.body.ts, event.message.belief)
     record = before.proposals.get(proposal.proposal_id)
     if record is not None:
-        arbitration = _place(arbitration, waiting_places(before, record), record.decision)
+        arbitration = _place(arbitration, _places_of(before, record, event.message), record.decision)
     return arbitration.decision
 
 
@@ -224,9 +246,39 @@ def situation_of(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Act
         case Approve():
             record = before.proposals[before.approvals[message.approval_id].proposal_id]
             space = with_approval(before, message, body.actor, body.seq)
+        case Start():
+            execution = before.executions[message.execution_id]
+            record = before.proposals[execution.proposal_id]
+            space = take_back(before, execution)
         case _:
             raise TypeError(f"{body.verb} decides no proposal")
-    return space, _rest(space, record, waiting_places(before, record)), record.actor
+    return space, _rest(space, record, _places_of(before, record, message)), record.actor
+
+
+def _places_of(before: Space, record: ProposalRecord, message: SpaceMessage) -> list[int]:
+    """The candidates that a recorded message had decided again."""
+    if isinstance(message, Start):
+        return [before.executions[message.execution_id].intent.candidate]
+    return waiting_places(before, record)
+
+
+def take_back(space: Space, execution: Execution) -> Space:
+    """The space as if an execution that was not started had not been let through: what its start is decided on."""
+    record = space.proposals[execution.proposal_id]
+    execution_id, place = execution.intent.execution_id, execution.intent.candidate
+    left = msgspec.structs.replace(
+        record,
+        done=tuple(each for each in record.done if each != place),
+        execution_ids=tuple(each for each in record.execution_ids if each != execution_id),
+    )
+    proposals = space.proposals.set(execution.proposal_id, left)
+    return msgspec.structs.replace(space, proposals=proposals, calls=release_key(space, execution))
+
+
+def release_key(space: Space, execution: Execution) -> Map[CallKey, str]:
+    """The calls by their keys, without this execution: another one may be made under its key."""
+    key = CallKey(execution.intent.tool_id, execution.intent.idempotency_key or "", execution.agent_id)
+    return space.calls.delete(key) if space.calls.get(key) == execution.intent.execution_id else space.calls
 
 
 def _rest(space: Space, record: ProposalRecord, places: list[int]) -> Proposal:
@@ -263,23 +315,54 @@ def _place(arbitration: Arbitration, places: list[int], before: Decision) -> Arb
 # --- what follows from a decision -------------------------------------------------------------------------------------
 
 
-def _carry_out(
-    space: Space, message: Propose, arbitration: Arbitration, stamp: Stamp, record: ProposalRecord | None
-) -> StepResult:
-    """The result of a decision: what runs, what is asked, what waits. `record` is None for a new proposal."""
+class Turn(NamedTuple):
+    """Whether calls that are let through start with the step that lets them through, or wait to be started."""
+
+    # The server has no turn for what it runs itself.
+    is_queued: bool = False
+    # The proposer asks: it runs, at once, what its own proposal is let through to do.
+    is_own: bool = False
+    claim: Claim | msgspec.UnsetType = msgspec.UNSET
+    # Of a START: the execution that it is about.
+    starts: str | None = None
+
+    def begins(self, space: Space, tool: Tool) -> bool:
+        """Whether a call of this tool starts now."""
+        if self.starts is not None:
+            return True
+        if is_run_by_server(tool):
+            return not self.is_queued
+        if not isinstance(self.claim, msgspec.UnsetType):
+            return claims(space, tool, self.claim)
+        return self.is_own and not self.is_queued and executor_of(tool) == CALLER
+
+
+class Decided(NamedTuple):
+    """A proposal, whose it is, and what was decided of it; `record` is what it was before, None for a new one."""
+
+    message: Propose
+    actor: Actor
+    arbitration: Arbitration
+    record: ProposalRecord | None
+
+
+def _carry_out(space: Space, decided: Decided, turn: Turn, stamp: Stamp) -> StepResult:
+    """The result of a decision: what runs, what is asked, what waits."""
+    message, actor, arbitration, record = decided
     proposal = message.proposal
     running = [each for each in arbitration.candidates if each.runs]
     intents = [
-        _intent(space, call, each, stamp)
+        _intent(space, call, each, decided, turn, stamp)
         for each in running
         if each.answered_by is None and isinstance(call := proposal.candidates[each.candidate], ToolCall)
     ]
+    ready = {intent.candidate for intent in intents if intent.ready}
     answered_by = {str(each.candidate): each.answered_by for each in running if each.answered_by is not None}
     earlier = [space.executions[execution_id].status for execution_id in answered_by.values()]
     # Effects first, then the commit: the deltas of an atomic proposal wait for what it runs.
     held = proposal.atomic and (bool(intents) or any(status is not ExecutionStatus.SUCCEEDED for status in earlier))
     pending = [] if record is None else pending_approvals(space, record)
-    needed = _list_needed_approvals(space, proposal, arbitration)
+    needed = _list_needed_approvals(space, proposal, actor, arbitration)
     asked = _requests(needed, pending, stamp, message.ask_ms)
     unneeded = [each for each in pending if not _is_needed(each, needed)]
     pending = [each for each in pending if each not in unneeded]
@@ -288,16 +371,20 @@ def _carry_out(
         parked = space.parked.get(proposal.proposal_id)
         parked_until = later(stamp.ts, message.defer_ms) if parked is None else parked.until
     if record is not None:
-        earlier += [space.executions[known].status for known in record.execution_ids]
-    if intents or any(map(is_open, earlier)):
+        earlier += statuses_of(space, record)
+    has_done = bool(running) or (record is not None and bool(record.done))
+    if len(ready) < len(intents) or any(map(is_open, earlier)):
         status = ProposalStatus.RUNNING
     elif asked or pending:
         status = ProposalStatus.ASKED
     elif parked_until is not None:
         status = ProposalStatus.PARKED
-    elif not running and not (record is not None and record.done):
+    elif ready or ExecutionStatus.READY in earlier:
+        status = ProposalStatus.READY
+    elif not has_done:
         status = ProposalStatus.DENIED
-    elif any(status is not ExecutionStatus.SUCCEEDED for status in earlier):
+    elif any(status is not ExecutionStatus.SUCCEEDED for status in earlier) or (proposal.atomic and not running):
+        # Of an atomic one, what was not let through in the end fails what was done before.
         status = ProposalStatus.FAILED
     else:
         status = ProposalStatus.COMMITTED
@@ -308,8 +395,11 @@ def _carry_out(
         asked=tuple(asked),
         parked_until=parked_until,
         waits_for=arbitration.waits_for,
-        # Of two that are the same each takes a use, so that one approval may stand here twice.
-        used_approvals=tuple(sorted(approval_id for each in running for approval_id in each.used_approvals)),
+        # Of two that are the same each takes a use, so that one approval may stand here twice. What waits to be started
+        # takes none before it is.
+        used_approvals=tuple(
+            sorted(used for each in running if each.candidate not in ready for used in each.used_approvals)
+        ),
         withdrawn_approvals=tuple(sorted(each.asked.approval_id for each in unneeded)),
         answered_by=answered_by,
         ran=tuple(each.candidate for each in running),
@@ -317,15 +407,20 @@ def _carry_out(
     )
 
 
-def _intent(space: Space, call: ToolCall, outcome: CandidateOutcome, stamp: Stamp) -> Intent:
+def _intent(
+    space: Space, call: ToolCall, outcome: CandidateOutcome, decided: Decided, turn: Turn, stamp: Stamp
+) -> Intent:
+    tool = space.tools[call.tool_id]
+    begins = turn.begins(space, tool)
     return Intent(
-        execution_id=f"x-{stamp.event_id}-{outcome.candidate}",
+        execution_id=turn.starts or f"x-{stamp.event_id}-{outcome.candidate}",
         candidate=outcome.candidate,
         tool_id=call.tool_id,
         args_hash=outcome.args_hash,
-        deadline=later(stamp.ts, space.tools[call.tool_id].timeout_ms + GRACE_MS),
+        deadline=later(stamp.ts, tool.timeout_ms + GRACE_MS if begins else decided.message.defer_ms),
         capability_token_id=call.capability_token_id,
         idempotency_key=call.idempotency_key,
+        ready=not begins,
     )
 
 
@@ -335,6 +430,7 @@ class _NeededApproval(NamedTuple):
     candidate: int
     tool_id: str | None
     args_hash: str
+    call_hash: str
     constraints: tuple[str, ...]
     policy_hash: str
     tool_hash: str | None
@@ -355,7 +451,9 @@ def _is_needed(approval: Approval, needed: list[_NeededApproval]) -> bool:
     return any(each.is_asked_for_by(approval) for each in needed)
 
 
-def _list_needed_approvals(space: Space, proposal: Proposal, arbitration: Arbitration) -> list[_NeededApproval]:
+def _list_needed_approvals(
+    space: Space, proposal: Proposal, actor: Actor, arbitration: Arbitration
+) -> list[_NeededApproval]:
     needed = []
     for outcome in arbitration.candidates:
         if outcome.asks:
@@ -366,6 +464,7 @@ def _list_needed_approvals(space: Space, proposal: Proposal, arbitration: Arbitr
                     outcome.candidate,
                     tool_id,
                     outcome.args_hash,
+                    hash_of_call(space, actor.id, proposal.case_id, tool_id, outcome.args_hash),
                     outcome.asks,
                     arbitration.decision.policy_hash,
                     hash_of_tool(space, tool_id),
@@ -382,6 +481,7 @@ def _requests(needed: list[_NeededApproval], pending: list[Approval], stamp: Sta
             approval_id=f"a-{stamp.event_id}-{each.candidate}",
             candidate=each.candidate,
             args_hash=each.args_hash,
+            call_hash=each.call_hash,
             constraints=list(each.constraints),
             expires_at=later(stamp.ts, ask_ms),
             tool_id=each.tool_id,
@@ -394,5 +494,16 @@ def _requests(needed: list[_NeededApproval], pending: list[Approval], stamp: Sta
 
 
 def is_open(status: ExecutionStatus) -> bool:
-    """Whether an execution may still have an outcome."""
+    """Whether an execution was started, and may still have an outcome."""
     return status in (ExecutionStatus.RUNNING, ExecutionStatus.IN_DOUBT)
+
+
+def statuses_of(space: Space, record: ProposalRecord) -> list[ExecutionStatus]:
+    """Where the executions of a proposal stand: its own, but for those that were not started, and what answers it."""
+    answers = {execution_id for _, execution_id in record.answered_by}
+    known = [space.executions[execution_id] for execution_id in record.execution_ids]
+    return [
+        each.status
+        for each in known
+        if each.status is not ExecutionStatus.NOT_STARTED or each.intent.execution_id in answers
+    ]

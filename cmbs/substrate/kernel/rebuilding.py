@@ -105,7 +105,10 @@ def _follow(part: Space, proposal_id: str, event: SpaceEvent, tools: Mapping[tup
     part = msgspec.structs.replace(part, tools=part.tools.update(known))
     used = tuple(each for each in result.used_approvals if each in part.approvals)
     withdrawn = tuple(each for each in result.withdrawn_approvals if each in part.approvals)
-    own = msgspec.structs.replace(result, statuses=statuses, used_approvals=used, withdrawn_approvals=withdrawn)
+    unstarted = tuple(each for each in result.not_started if each in part.executions)
+    own = msgspec.structs.replace(
+        result, statuses=statuses, used_approvals=used, withdrawn_approvals=withdrawn, not_started=unstarted
+    )
     return msgspec.structs.replace(part, **apply(part, msgspec.structs.replace(event, result=own)))
 
 
@@ -119,7 +122,7 @@ def _is_own(part: Space, proposal_id: str, message: SpaceMessage) -> bool:
         case Approve() | Reject():
             return message.approval_id in part.approvals
         case Expire():
-            return message.id == proposal_id or message.id in part.approvals
+            return message.id == proposal_id or message.id in part.approvals or message.id in part.executions
         case Start() | MarkInDoubt() | RecordOutcome():
             return message.execution_id in part.executions
         case CloseCase():

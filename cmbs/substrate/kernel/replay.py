@@ -31,6 +31,7 @@ from cmbs.substrate.kernel.events import (
     SpaceEntry,
     SpaceEvent,
     SpaceMessage,
+    Start,
     StepResult,
     Wake,
 )
@@ -163,7 +164,7 @@ _WHOLE_RULES = replay.ReplayRules(
 def readings_in(event: SpaceEvent) -> list[BeliefReading]:
     """What the belief plane said, as it was recorded with a step."""
     message = event.message
-    return message.belief if isinstance(message, (Propose, Wake, Approve, RecordOutcome)) else []
+    return message.belief if isinstance(message, (Propose, Wake, Approve, Start, RecordOutcome)) else []
 
 
 def belief_sessions_in(entries: Iterable[StoredEntry]) -> list[str]:

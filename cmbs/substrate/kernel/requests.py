@@ -18,6 +18,7 @@ from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.instants import parse_instant
 from cmbs.messages import Actor
+from cmbs.substrate.kernel.calls import CALLER, MakeCall, SpaceRequest
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
@@ -46,10 +47,11 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.substrate.kernel.memory import validate_promotion, validate_put
-from cmbs.substrate.kernel.model import Candidate, StateDelta
+from cmbs.substrate.kernel.model import Candidate, StateDelta, ToolCall, ToolKind
 from cmbs.substrate.kernel.retention import Recalled, Unknown
 from cmbs.substrate.kernel.targets import check_target
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
 __all__ = ["SpaceCommand", "SpaceLimits", "SpaceRequestValidator"]
 
@@ -66,7 +68,7 @@ class SpaceCommand(msgspec.Struct, frozen=True):
 
     space_id: str
     actor: Actor
-    message: SpaceMessage
+    message: SpaceRequest
     idempotency_key: str | None = None
     if_match: str | None = None
     recalled: Recalled | None = None
@@ -85,7 +87,7 @@ class SpaceRequestValidator:
     def __init__(self, limits: SpaceLimits) -> None:
         self.limits = limits
         # What has no entry has nothing to check.
-        self._checks: dict[type[SpaceMessage], Callable[[Any], SpaceMessage]] = {
+        self._checks: dict[type[SpaceRequest], Callable[[Any], SpaceRequest]] = {
             Propose: self._propose,
             RecordOutcome: self._outcome,
             Approve: self._approve,
@@ -99,7 +101,8 @@ class SpaceRequestValidator:
             DisputeMemory: self._dispute_memory,
             Wake: self._check_name("proposal_id"),
             Expire: self._check_name("id"),
-            Start: self._check_name("execution_id"),
+            Start: self._start,
+            MakeCall: self._make_call,
             MarkInDoubt: self._check_name("execution_id"),
             Reject: self._check_name("approval_id"),
             SettlePolicy: self._check_name("change_id"),
@@ -226,11 +229,39 @@ class SpaceRequestValidator:
         self._names("provenance.permissions", provenance.permissions, limits.ids_per_message)
         if len(proposal.candidates) > limits.candidates_per_proposal:
             raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
-        for field, wait in (("defer_ms", message.defer_ms), ("ask_ms", message.ask_ms)):
-            if not 1 <= self._whole(field, wait) <= limits.wait_ms:
-                raise InvalidRequest(f"`{field}` must be from 1 to {limits.wait_ms}", {"field": field})
+        self._waits(message)
         candidates = [self._candidate(candidate) for candidate in proposal.candidates]
         return msgspec.structs.replace(message, proposal=msgspec.structs.replace(proposal, candidates=candidates))
+
+    def _start(self, message: Start) -> Start:
+        self.name("execution_id", message.execution_id)
+        for name in ("nonce_hash", "call_hash"):
+            self._hash(name, getattr(message, name))
+        return message
+
+    def _make_call(self, message: MakeCall) -> MakeCall:
+        if not isinstance(message.case_id, UnsetType):
+            self.name("case_id", message.case_id)
+        self._waits(message)
+        if not isinstance(message.claim, UnsetType):
+            self._hash("claim.nonce_hash", message.claim.nonce_hash)
+            self._hash("claim.tool_hash", message.claim.tool_hash)
+        call = self._candidate(message.call)
+        return msgspec.structs.replace(message, call=cast("ToolCall", call))
+
+    def _waits(self, message: Propose | MakeCall) -> None:
+        """How long a call may wait, for what it depends on and for an approval."""
+        for field, wait in (("defer_ms", message.defer_ms), ("ask_ms", message.ask_ms)):
+            if not 1 <= self._whole(field, wait) <= self.limits.wait_ms:
+                raise InvalidRequest(f"`{field}` must be from 1 to {self.limits.wait_ms}", {"field": field})
+
+    @staticmethod
+    def _hash(field: str, value: str | UnsetType) -> None:
+        if not isinstance(value, UnsetType) and _SHA256.fullmatch(value) is None:
+            raise InvalidRequest(
+                f"`{field}` must be a SHA-256 hash, in 64 lower-case hexadecimal digits",
+                {"field": field, "found": value[:64], "accepted": "64 hexadecimal digits"},
+            )
 
     def _candidate(self, candidate: Candidate) -> Candidate:
         limits = self.limits
@@ -246,10 +277,17 @@ class SpaceRequestValidator:
         args = self._json("args", candidate.args, "space_args_bytes", limits.space_args_bytes)
         if bytes(args)[:1] != b"{":
             raise InvalidRequest("`args` must be an object", {"field": "args"})
-        return msgspec.structs.replace(candidate, args=args)
+        if isinstance(candidate.forwarded, UnsetType):
+            return msgspec.structs.replace(candidate, args=args)
+        forwarded = self._json("forwarded", candidate.forwarded, "space_args_bytes", limits.space_args_bytes)
+        if bytes(forwarded)[:1] != b"{":
+            raise InvalidRequest("`forwarded` must be an object", {"field": "forwarded"})
+        return msgspec.structs.replace(candidate, args=args, forwarded=forwarded)
 
     def _outcome(self, message: RecordOutcome) -> RecordOutcome:
         self.name("execution_id", message.execution_id)
+        if not isinstance(message.nonce, UnsetType):
+            self.name("nonce", message.nonce)
         if message.error is not None:
             self.text("error", message.error)
         for name in ("duration_ms", "result_bytes"):
@@ -269,6 +307,15 @@ class SpaceRequestValidator:
             self._count(name, getattr(tool, name))
         self._pairs("facts", tool.facts, limits.ids_per_message)
         tool = msgspec.structs.replace(tool, **opaque)
+        if not isinstance(tool.executor, UnsetType):
+            self.name("executor", tool.executor)
+            if tool.kind is not ToolKind.CALLER:
+                raise InvalidRequest(
+                    "the server runs this tool itself; only tools of the kind `caller` have an `executor`",
+                    {"field": "executor", "found": tool.executor, "accepted": "kind: caller"},
+                )
+            # One way to say it: without an executor, the agent that makes the call runs it.
+            tool = msgspec.structs.replace(tool, executor=UNSET if tool.executor == CALLER else tool.executor)
         check_target(tool)
         return RegisterTool(tool)
 

@@ -22,16 +22,21 @@ from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, Proposa
 EPOCH_EVENTS = 1_000
 # How long it stays at least. Commands that were prepared that long ago can still be decided: a group has no more.
 KEPT_EVENTS = 256
-UNSETTLED = frozenset({ProposalStatus.RUNNING, ProposalStatus.ASKED, ProposalStatus.PARKED})
+UNSETTLED = frozenset({ProposalStatus.RUNNING, ProposalStatus.READY, ProposalStatus.ASKED, ProposalStatus.PARKED})
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def waits_for_caller(space: Space, record: ProposalRecord) -> bool:
-    """Whether a proposal has a call under way that its own caller is to run, and to report."""
+    """Whether a proposal has a call that its own caller is to run, and to report."""
     runs = (space.executions[execution_id] for execution_id in record.execution_ids)
-    return any(run.status is ExecutionStatus.RUNNING and run.tool.kind is ToolKind.CALLER for run in runs)
+    return any(
+        run.status in (ExecutionStatus.READY, ExecutionStatus.RUNNING)
+        and run.tool.kind is ToolKind.CALLER
+        and isinstance(run.tool.executor, msgspec.UnsetType)
+        for run in runs
+    )
 
 
 def last_dropped(head_seq: int) -> int:
@@ -147,11 +152,11 @@ def with_records(space: Space, recalled: Recalled) -> Space:
     )
 
 
-def has_recalled(message: SpaceMessage) -> bool:
-    """Whether a message carries something of the past."""
+def has_recalled(message: object) -> bool:
+    """Whether a message, or what becomes one, carries something of the past."""
     if isinstance(message, Propose) and message.snapshot_seq is not msgspec.UNSET:
         return True
-    return isinstance(message, (Propose, Wake, Approve)) and message.known_calls is not msgspec.UNSET
+    return getattr(message, "known_calls", msgspec.UNSET) is not msgspec.UNSET
 
 
 def with_recalled(space: Space, message: SpaceMessage) -> Space:

@@ -103,6 +103,13 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     duration_ms: int = 0
     # Other proposals that wait for this one, because they made the same call.
     awaited_by: tuple[str, ...] = ()
+    # Of one that was claimed: the hash of the secret that its outcome has to present, and who claimed it.
+    nonce_hash: str | None = None
+    executor: Actor | None = None
+    # The seq of the step that started it, where that is another than the one that let it through.
+    begun_seq: int | None = None
+    # What is forwarded beside the args, a canonical JSON object.
+    forwarded: bytes = b"{}"
     # Whether it left the state before, and was recalled to answer a call: its args and its result are in the ledger.
     is_outline: bool = False
 
@@ -201,15 +208,25 @@ class MemoryEntry(msgspec.Struct, frozen=True):
     disputes: dict[str, ConflictState] = {}
 
 
+class OpenCallKey(NamedTuple):
+    """What makes two writing calls the same: who makes them, in which case, of which tool, with which args."""
+
+    actor: tuple[ActorKind, str]
+    case_id: str | None
+    tool_id: str
+    args_hash: str
+
+
 class AgentLoad(NamedTuple):
     """What an agent holds of a space.
 
-    Proposals that are parked, requests for approval that are pending, tokens that were issued under its own and not
-    revoked, memory entries that have not expired.
+    Proposals that are parked, requests for approval that are pending, calls that wait to be started, tokens that were
+    issued under its own and not revoked, memory entries that have not expired.
     """
 
     parked: int = 0
     asked: int = 0
+    ready: int = 0
     tokens: int = 0
     memory_entries: int = 0
 
@@ -290,5 +307,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     operators_needed: int = MAX_OPERATORS
     # The operator who wants one to be enough; it is once another one says the same.
     governance_asked_by: Actor | None = None
-    # How much of the space each agent takes up, by its id. Follows from the rest.
+    # What follows from the rest: how much of the space each agent takes up, the ids of its tokens, and the proposals
+    # by the writing calls of theirs that are open.
     loads: Map[str, AgentLoad] = Map()
+    tokens_of: Map[str, tuple[str, ...]] = Map()
+    open_calls: Map[OpenCallKey, str] = Map()

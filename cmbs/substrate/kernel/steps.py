@@ -25,6 +25,7 @@ from cmbs.substrate.kernel.events import (
     SpaceEvent,
     SpaceMessage,
     SpaceVerb,
+    Start,
     StepResult,
     Wake,
 )
@@ -43,7 +44,8 @@ class StepReason(StrEnum):
     SECOND_OPERATOR_NEEDED = "SECOND_OPERATOR_NEEDED"
     SELF_APPROVAL = "SELF_APPROVAL"
     APPROVAL_EXPIRED = "APPROVAL_EXPIRED"
-    ARGS_CHANGED = "ARGS_CHANGED"
+    CALL_CHANGED = "CALL_CHANGED"
+    WRONG_NONCE = "WRONG_NONCE"
     POLICY_MOVED = "POLICY_MOVED"
     FACTS_REFUSED = "FACTS_REFUSED"
 
@@ -81,7 +83,9 @@ def without_additions(message: SpaceMessage) -> SpaceMessage:
         message = msgspec.structs.replace(message, snapshot_seq=msgspec.UNSET)
     if isinstance(message, (Propose, Wake, Approve)) and message.known_calls is not msgspec.UNSET:
         message = msgspec.structs.replace(message, known_calls=msgspec.UNSET)
-    if isinstance(message, (Propose, Wake, Approve, RecordOutcome)):
+    if isinstance(message, (Propose, Wake, Approve)) and message.queued is not msgspec.UNSET:
+        message = msgspec.structs.replace(message, queued=msgspec.UNSET)
+    if isinstance(message, (Propose, Wake, Approve, Start, RecordOutcome)):
         return msgspec.structs.replace(message, belief=[]) if message.belief else message
     if isinstance(message, (PutMemory, PromoteMemory)) and message.confirming_event_found:
         return msgspec.structs.replace(message, confirming_event_found=False)

@@ -6,6 +6,7 @@ Waiting proposals are those that are parked or that ask for an approval.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict
@@ -14,10 +15,18 @@ from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import pending_approvals
 from cmbs.substrate.kernel.events import Expire, ExpiryOf, Reject, SpaceVerb, StepResult, Wake, Withdraw
 from cmbs.substrate.kernel.model import BeliefReading, Decision
-from cmbs.substrate.kernel.proposals import decide_again, find_proposal, is_open, require_pending, waiting_places
+from cmbs.substrate.kernel.proposals import (
+    Turn,
+    decide_again,
+    find_proposal,
+    is_open,
+    require_pending,
+    statuses_of,
+    waiting_places,
+)
 from cmbs.substrate.kernel.state import ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, require_engine, same_person
-from cmbs.substrate.kernel.words import ProposalStatus
+from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 
 
 class OutcomeUnchanged(Conflict):
@@ -36,7 +45,7 @@ def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> Step
     record = find_proposal(space, message.proposal_id)
     if not is_waiting(space, message.proposal_id, record):
         raise Conflict(f"proposal `{message.proposal_id}` waits for nothing", {"proposal_id": message.proposal_id})
-    result = _look_again(space, record, message.belief, stamp)
+    result = _look_again(space, record, message.belief, stamp, is_queued=message.queued is True)
     if not _changes_outcome(space, record, result):
         raise OutcomeUnchanged(
             f"proposal `{message.proposal_id}` stands where it stood", {"proposal_id": message.proposal_id}
@@ -57,8 +66,17 @@ def is_waiting(space: Space, proposal_id: str, record: ProposalRecord) -> bool:
     return proposal_id in space.parked or bool(pending_approvals(space, record))
 
 
-def _look_again(space: Space, record: ProposalRecord, belief: list[BeliefReading], stamp: Stamp) -> StepResult:
-    return decide_again(space, record, waiting_places(space, record), belief, stamp)
+def list_ready(space: Space, record: ProposalRecord) -> list[str]:
+    """The executions of a proposal that wait to be started, by id."""
+    answers = {execution_id for _, execution_id in record.answered_by}
+    own = [each for each in record.execution_ids if each not in answers]
+    return [each for each in own if space.executions[each].status is ExecutionStatus.READY]
+
+
+def _look_again(
+    space: Space, record: ProposalRecord, belief: list[BeliefReading], stamp: Stamp, *, is_queued: bool = False
+) -> StepResult:
+    return decide_again(space, record, waiting_places(space, record), belief, stamp, Turn(is_queued=is_queued))
 
 
 def _changes_outcome(space: Space, record: ProposalRecord, result: StepResult) -> bool:
@@ -97,7 +115,7 @@ def decide_reject(space: Space, message: Reject, actor: Actor, stamp: Stamp) -> 
     approval = require_pending(space, message.approval_id)
     if not is_operator(actor) and not same_person(actor, approval.proposer):
         return refuse(StepReason.NOT_AUTHORISED)
-    return StepResult(statuses=end_waiting(space, [approval.proposal_id], ProposalStatus.REJECTED))
+    return end_waiting(space, [approval.proposal_id], ProposalStatus.REJECTED)
 
 
 def decide_withdraw(space: Space, message: Withdraw, actor: Actor, stamp: Stamp) -> StepResult | Repeat:  # noqa: ARG001
@@ -107,25 +125,51 @@ def decide_withdraw(space: Space, message: Withdraw, actor: Actor, stamp: Stamp)
         return refuse(StepReason.NOT_AUTHORISED)
     if record.withdrawn_seq is not None:
         return Repeat(record.withdrawn_seq)
-    if not is_waiting(space, message.proposal_id, record):
+    if not is_waiting(space, message.proposal_id, record) and not list_ready(space, record):
         raise Conflict(
             f"proposal `{message.proposal_id}` is {record.status.value}, and waits for nothing",
             {"proposal_id": message.proposal_id, "status": record.status.value},
         )
-    return StepResult(statuses=end_waiting(space, [message.proposal_id], ProposalStatus.WITHDRAWN))
+    return end_waiting(space, [message.proposal_id], ProposalStatus.WITHDRAWN)
 
 
-def end_waiting(space: Space, proposal_ids: Iterable[str], ended: ProposalStatus) -> dict[str, str]:
-    """Where proposals stand that wait for nothing any more: what runs already goes on.
+def end_waiting(space: Space, proposal_ids: Iterable[str], ended: ProposalStatus) -> StepResult:
+    """The step after which these proposals wait for nothing any more: what runs already goes on.
 
-    Recorded as the `statuses` of a step, for `evolve.end_waiting` to carry out.
+    What waits to be started is not started any more, unless its proposal is not atomic and another candidate ended.
     """
     statuses: dict[str, str] = {}
+    unstarted: list[str] = []
     for proposal_id in proposal_ids:
         record = find_proposal(space, proposal_id)
-        runs = any(is_open(space.executions[known].status) for known in record.execution_ids)
-        statuses[proposal_id] = (ProposalStatus.RUNNING if runs else ended).value
-    return statuses
+        ready = list_ready(space, record)
+        if ended is ProposalStatus.WITHDRAWN or (ready and record.message.proposal.atomic):
+            unstarted += ready
+            ready = []
+        runs = any(map(is_open, statuses_of(space, record)))
+        rest = ProposalStatus.READY if ready else ended
+        statuses[proposal_id] = (ProposalStatus.RUNNING if runs else rest).value
+    left = end_unstarted(space, unstarted)
+    return StepResult(statuses={**left.statuses, **statuses}, not_started=left.not_started)
+
+
+class Unstarted(NamedTuple):
+    """Executions that are not started any more, and where the proposals stand that wait for them."""
+
+    not_started: tuple[str, ...]
+    statuses: dict[str, str]
+
+
+def end_unstarted(space: Space, execution_ids: Iterable[str]) -> Unstarted:
+    """What it means for others that these executions are not started: proposals that they were to answer fail."""
+    ended = tuple(sorted(execution_ids))
+    statuses: dict[str, str] = {}
+    for proposal_id in {each for known in ended for each in space.executions[known].awaited_by}:
+        record = find_proposal(space, proposal_id)
+        others = [space.executions[known].status for known in record.execution_ids if known not in ended]
+        runs = any(map(is_open, others))
+        statuses[proposal_id] = (ProposalStatus.RUNNING if runs else ProposalStatus.FAILED).value
+    return Unstarted(ended, statuses)
 
 
 def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> StepResult:
@@ -139,7 +183,9 @@ def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> 
     if message.of is ExpiryOf.APPROVAL:
         approval = require_pending(space, message.id)
         _require_due(approval.asked.expires_at, stamp)
-        return StepResult(statuses=end_waiting(space, [approval.proposal_id], ProposalStatus.EXPIRED))
+        return end_waiting(space, [approval.proposal_id], ProposalStatus.EXPIRED)
+    if message.of is ExpiryOf.EXECUTION:
+        return _expire_execution(space, message.id, stamp)
     parked = space.parked.get(message.id)
     if parked is None:
         raise Conflict(f"proposal `{message.id}` is not parked", {"proposal_id": message.id})
@@ -147,7 +193,28 @@ def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> 
     # Of one that is not atomic, another candidate may still wait for an approval.
     asked = bool(pending_approvals(space, find_proposal(space, message.id)))
     ended = ProposalStatus.ASKED if asked else ProposalStatus.EXPIRED
-    return StepResult(statuses=end_waiting(space, [message.id], ended))
+    return end_waiting(space, [message.id], ended)
+
+
+def _expire_execution(space: Space, execution_id: str, stamp: Stamp) -> StepResult:
+    """The time is over in which a call could be started."""
+    execution = space.executions.get(execution_id)
+    if execution is None or execution.status is not ExecutionStatus.READY:
+        raise Conflict(f"execution `{execution_id}` does not wait to be started", {"execution_id": execution_id})
+    _require_due(execution.intent.deadline, stamp)
+    record = space.proposals[execution.proposal_id]
+    others = [known for known in list_ready(space, record) if known != execution_id]
+    status = ProposalStatus.EXPIRED
+    if any(map(is_open, statuses_of(space, record))):
+        status = ProposalStatus.RUNNING
+    elif pending_approvals(space, record):
+        status = ProposalStatus.ASKED
+    elif execution.proposal_id in space.parked:
+        status = ProposalStatus.PARKED
+    elif others:
+        status = ProposalStatus.READY
+    ended = end_unstarted(space, [execution_id])
+    return StepResult(statuses={**ended.statuses, execution.proposal_id: status.value}, not_started=ended.not_started)
 
 
 def _require_due(moment: str, stamp: Stamp) -> None:

@@ -11,6 +11,8 @@ class ProposalStatus(StrEnum):
     DENIED = "denied"
     ASKED = "asked"
     PARKED = "parked"
+    # Allowed, with calls that wait to be started, and none under way.
+    READY = "ready"
     # Allowed, with executions that have no outcome yet.
     RUNNING = "running"
     COMMITTED = "committed"
@@ -25,12 +27,32 @@ class ProposalStatus(StrEnum):
 class ExecutionStatus(StrEnum):
     """Where an execution stands."""
 
+    # Allowed, and not started: it waits for its turn, or for its executor to claim it.
+    READY = "ready"
     RUNNING = "running"
     IN_DOUBT = "in_doubt"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     RESULT_REFUSED = "result_refused"
+    # It was allowed, and ended before it was started: not allowed any more, withdrawn or expired.
+    NOT_STARTED = "not_started"
+
+
+class CallStatus(StrEnum):
+    """Where a call stands, in one word."""
+
+    # It ran, and succeeded.
+    DONE = "done"
+    FAILED = "failed"
+    # For an approval, a change, its turn, or its executor.
+    WAITING = "waiting"
+    RUNNING = "running"
+    DENIED = "denied"
+    # It was started, and its outcome is not known.
+    IN_DOUBT = "in_doubt"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
 
 
 class ApprovalStatus(StrEnum):

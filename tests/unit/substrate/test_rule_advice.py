@@ -327,10 +327,10 @@ def waiting(on_fail: str) -> Space:
 
 
 def test_what_asks_names_its_approval_and_its_end() -> None:
-    asked = [Asked("a-0", 1, "hash", [], LATER), Asked("a-1", 0, "hash", [], LATER)]
+    asked = [Asked("a-0", 1, "hash", "call", [], LATER), Asked("a-1", 0, "hash", "call", [], LATER)]
     [refusal] = refuse(waiting("ask"), call(), status=ProposalStatus.ASKED, asked=asked)
     assert (refusal.approval_id, refusal.until) == ("a-1", LATER)
-    assert refusal.next == f"wait until an operator approves `a-1`, by {LATER}: then it runs by itself"
+    assert refusal.next == f"wait until an operator approves `a-1`, by {LATER}: then claim the call and run it"
     [refusal] = refuse(waiting("ask"), call(), status=ProposalStatus.ASKED)
     assert refusal.approval_id is None
     [refusal] = refuse(waiting("ask"), call(), status=ProposalStatus.REJECTED)
@@ -342,7 +342,7 @@ def test_what_asks_names_its_approval_and_its_end() -> None:
 def test_what_is_parked_names_what_it_waits_for_and_until_when() -> None:
     [refusal] = refuse(waiting("defer"), call(), status=ProposalStatus.PARKED, parked_until=LATER)
     assert refusal.until == LATER
-    assert refusal.next.endswith(f"it waits for `fact.mode` until {LATER}, and runs by itself then")
+    assert refusal.next.endswith(f"it waits for `fact.mode` until {LATER}: then claim the call and run it")
     [refusal] = refuse(waiting("defer"), call(), status=None)
     assert refusal.next.endswith("; once proposed, it waits for `fact.mode`")
     hidden = payload(subject=WRITE, when=predicate("eq", "fact.secret", "on"), on_fail="defer")

@@ -27,7 +27,7 @@ from tests.support.digest_points import digest_points_at
 from tests.support.spaces import ANY, ROOT, SPACE, STREAM, World, call, caller_tool, constraint, delta
 from tests.support.subtests import for_each
 
-CREATE, REGISTER, ISSUE, DELTA, ASK, APPROVE, OUTCOME, MODE = range(8)
+CREATE, REGISTER, ISSUE, DELTA, ASK, APPROVE, START, OUTCOME, MODE = range(9)
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -80,7 +80,7 @@ def test_a_log_proves_the_space_and_its_head() -> None:
     assert freeze_space(verify_space(SPACE, LOG, SPACE_AFTER.head)) == freeze_space(SPACE_AFTER)
     assert verify_chain(STREAM, LOG, SPACE_AFTER.head) == SPACE_AFTER.head
     assert freeze_space(space_at(STORE, SPACE_AFTER, SPACE_AFTER.head.seq)) == freeze_space(SPACE_AFTER)
-    assert [read_space_event(stored).body.seq for stored in LOG] == list(range(8))
+    assert [read_space_event(stored).body.seq for stored in LOG] == list(range(9))
     with pytest.raises(LedgerCorrupt, match="the log is empty"):
         verify_space(SPACE, [])
     with pytest.raises(LedgerCorrupt, match="recorded head"):
@@ -229,7 +229,7 @@ def event_id_of(place: int) -> bytes:
     [
         (b'["s",', b'["t",'),
         (b'["s",', b'{"s",'),
-        (b'"enforce",[6,', b'"enforce",[5,'),
+        (b'"enforce",[7,', b'"enforce",[6,'),
         (event_id_of(2), event_id_of(1)),
         (b'"c":{"tool_id"', b'"c":{"tool-id"'),
     ],
@@ -301,4 +301,4 @@ def test_only_what_decides_a_proposal_has_a_trace_to_tell() -> None:
     with pytest.raises(TypeError, match="decides no proposal"):
         trace_decision(SPACE_AFTER, read_space_event(LOG[MODE]))
     assert isinstance(read_space_event(LOG[DELTA]).message, Propose)
-    assert Head(7, LOG[7].event_hash) == SPACE_AFTER.head
+    assert Head(8, LOG[8].event_hash) == SPACE_AFTER.head

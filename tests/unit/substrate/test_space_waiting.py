@@ -70,9 +70,9 @@ def test_what_is_asked_for_runs_once_an_operator_has_approved_it(asking: World) 
         refused = asking.say(Approve(asked.approval_id), actor)
         assert refused.event.result.granted is False
         assert status(refused.space, "p") is ProposalStatus.ASKED
-    wrong = asking.say(Approve(asked.approval_id, args_hash="0" * 64))
-    assert wrong.event.result.reason_code == "ARGS_CHANGED"
-    approved = asking.say(Approve(asked.approval_id, args_hash=asked.args_hash))
+    wrong = asking.say(Approve(asked.approval_id, call_hash="0" * 64))
+    assert wrong.event.result.reason_code == "CALL_CHANGED"
+    approved = asking.say(Approve(asked.approval_id, call_hash=asked.call_hash))
     assert len(approved.event.result.intents) == 1
     assert wait_until_settled(asking, "p") is ProposalStatus.COMMITTED
     assert asking.space.state["goal.a"] == "1"
@@ -199,7 +199,7 @@ def test_what_is_left_of_a_proposal_that_is_not_atomic_waits_alone(deferring: Wo
 
 def test_only_the_engine_takes_the_steps_of_the_engine(deferring: World) -> None:
     deferring.propose(call("t"), proposal_id="p")
-    for message in (Wake("p", []), Expire(ExpiryOf.PARKED, "p"), Start("x"), MarkInDoubt("x")):
+    for message in (Wake("p", []), Expire(ExpiryOf.PARKED, "p"), MarkInDoubt("x")):
         with pytest.raises(Conflict, match="policy engine"):
             deferring.say(message)
     with pytest.raises(Conflict, match="not parked"):
@@ -263,8 +263,10 @@ def test_approvals_that_overlap_are_used_up_each_for_itself(world: World) -> Non
     world.propose(facts(late="yes"), actor=ENCODER)
     (wide,) = world.propose(call("c", key="2"), proposal_id="q").event.result.asked
     assert (narrow.constraints, wide.constraints) == (["constraint.first"], ["constraint.first", "constraint.later"])
-    world.say(Approve(wide.approval_id, 2))
-    after = world.say(Approve(narrow.approval_id, 2))
+    (first,) = world.say(Approve(wide.approval_id, 2)).event.result.intents
+    world.claim(first.execution_id)
+    (intent,) = world.say(Approve(narrow.approval_id, 2)).event.result.intents
+    after = world.claim(intent.execution_id)
     assert status(after.space, "p") is ProposalStatus.RUNNING
     assert set(after.event.result.used_approvals) == {narrow.approval_id, wide.approval_id}
     left = {known: each.uses_left for known, each in after.space.approvals.items()}

@@ -101,8 +101,8 @@ def test_approvals(make_world: Make) -> None:
     world.open(caller_tool("t"), policy={"constraint.any": ANY, "constraint.ask": ASKING})
     answer = world.propose(call("t"))
     [asked] = answer.event.result.asked
-    changed = refuse(world.say(Approve(asked.approval_id, args_hash="0" * 64)), "ARGS_CHANGED")
-    assert (changed.found, changed.accepted) == ("0" * 64, asked.args_hash)
+    changed = refuse(world.say(Approve(asked.approval_id, call_hash="0" * 64)), "CALL_CHANGED")
+    assert (changed.found, changed.accepted) == ("0" * 64, asked.call_hash)
     world.clock.advance(timedelta(hours=2))
     late = refuse(world.say(Approve(asked.approval_id)), "APPROVAL_EXPIRED")
     assert late.accepted == {"before": asked.expires_at}

@@ -183,9 +183,13 @@ def args_of_delta(delta: StateDelta) -> dict[str, Any]:
 
 
 def hash_of_args(candidate: Candidate) -> str:
-    """What approvals and intents are bound to: the tagged hash, in hex, of args, or of a delta."""
+    """What approvals and intents are bound to: the tagged hash, in hex, of args and what is forwarded, or of a delta's
+    set and unset.
+    """
     if isinstance(candidate, ToolCall):
-        return hash_tagged(Domain.ARGS, bytes(candidate.args)).hex()
+        if isinstance(candidate.forwarded, msgspec.UnsetType):
+            return hash_tagged(Domain.ARGS, bytes(candidate.args)).hex()
+        return hash_tagged(Domain.FORWARDED, b"[%b,%b]" % (bytes(candidate.args), bytes(candidate.forwarded))).hex()
     return hash_tagged(Domain.DELTA, canonical.encode(args_of_delta(candidate))).hex()
 
 
@@ -234,7 +238,9 @@ def check_freshness(context: ArbitrationContext, state: CandidateState) -> Findi
 
 
 def check_call_authority(context: ArbitrationContext, state: CallState) -> Finding | None:  # noqa: ARG001
-    """A call writes no namespace; what it may do is asked of its capability."""
+    """Whether this kind of actor makes calls at all; what a call may do is asked of its capability."""
+    if context.actor.kind is ActorKind.EXECUTOR:
+        return Finding(Stage.AUTHORITY, ReasonCode.AUTHORITY_DENIED)
     return None
 
 

@@ -14,6 +14,7 @@ import msgspec
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Fault, Refusal, quote, refuse_faults
 from cmbs.substrate.kernel.arbitration.authority import WRITERS, proposable_by
+from cmbs.substrate.kernel.calls import CALLER, executor_of, is_run_by_server
 from cmbs.substrate.kernel.events import Approve, Asked, Propose, Wake
 from cmbs.substrate.kernel.insight.call_advice import (
     advise_on_args,
@@ -42,7 +43,7 @@ from cmbs.substrate.kernel.words import ApprovalStatus, ProposalStatus
 Advise: TypeAlias = Callable[[Refused, CandidateDecision], Refusal]
 
 _SNAPSHOT = "state_snapshot_id"
-_WAITING = (ProposalStatus.ASKED, ProposalStatus.PARKED, ProposalStatus.RUNNING)
+_WAITING = (ProposalStatus.ASKED, ProposalStatus.PARKED, ProposalStatus.READY, ProposalStatus.RUNNING)
 
 
 def advise(refused: Refused) -> list[Refusal]:
@@ -135,6 +136,16 @@ def _advise_reader(
 def _list_pending(space: Space, record: ProposalRecord) -> list[Asked]:
     known = (space.approvals.get(approval_id) for approval_id in record.approval_ids)
     return [each.asked for each in known if each is not None and each.status is ApprovalStatus.PENDING]
+
+
+def _name_runner(refused: Refused, decided: CandidateDecision) -> str:
+    """Who runs a call, or commits a delta, once it is allowed."""
+    candidate = refused.proposal.candidates[decided.candidate]
+    tool = refused.space.tools.get(candidate.tool_id) if isinstance(candidate, ToolCall) else None
+    if tool is None or is_run_by_server(tool):
+        return "it runs by itself"
+    executor = executor_of(tool)
+    return "claim the call and run it" if executor == CALLER else f"`{executor}` runs it"
 
 
 # --- shape, freshness, authority --------------------------------------------------------------------------------------
@@ -283,13 +294,14 @@ def _with_standing(refused: Refused, decided: CandidateDecision, made: Refusal) 
         return msgspec.structs.replace(made, next=step, accepted=made.accepted or decided.offer)
     if refused.status not in _WAITING:
         return msgspec.structs.replace(made, next=_step_without_waiting(refused, decided, made))
+    then = _name_runner(refused, decided)
     if decided.failure is Failure.ASK:
         asked = next((each for each in refused.asked if each.candidate == decided.candidate), None)
         if asked is None:
             return made
-        step = f"wait until an operator approves `{asked.approval_id}`, by {asked.expires_at}: then it runs by itself"
+        step = f"wait until an operator approves `{asked.approval_id}`, by {asked.expires_at}: then {then}"
         return msgspec.structs.replace(made, next=step, approval_id=asked.approval_id, until=asked.expires_at)
-    step = f"it waits for {_name_awaited(refused, decided)} until {refused.parked_until}, and runs by itself then"
+    step = f"it waits for {_name_awaited(refused, decided)} until {refused.parked_until}: then {then}"
     return msgspec.structs.replace(made, next=f"{made.next}; {step}", until=refused.parked_until)
 
 

@@ -201,7 +201,7 @@ def _with_approvals(space: Space, proposal: Proposal, actor: Actor, constraints:
             approval_id = f"{constraint} {place}"
             grants[key] = approval_id
             approvals[approval_id] = Approval(
-                Asked(approval_id, place, args_hash, [constraint], LAST, tool_id, tool_hash, case_id),
+                Asked(approval_id, place, args_hash, "", [constraint], LAST, tool_id, tool_hash, case_id),
                 proposal.proposal_id,
                 actor,
                 space.policy.policy_hash,

@@ -68,8 +68,8 @@ def _find_expiry(space: Space, message: Any, answer: SpaceAnswer) -> Found:
     return answer.event.body.ts, {"before": space.approvals[message.approval_id].asked.expires_at}
 
 
-def _find_args_hash(space: Space, message: Any, answer: SpaceAnswer) -> Found:  # noqa: ARG001
-    return message.args_hash, space.approvals[message.approval_id].asked.args_hash
+def _find_call_hash(space: Space, message: Any, answer: SpaceAnswer) -> Found:  # noqa: ARG001
+    return message.call_hash, space.approvals[message.approval_id].asked.call_hash
 
 
 def _find_policy(space: Space, message: Any, answer: SpaceAnswer) -> Found:  # noqa: ARG001
@@ -132,11 +132,16 @@ _STEPS: dict[StrEnum, StepAdvice] = {
     StepReason.APPROVAL_EXPIRED: StepAdvice(
         "the time for this approval is over", "have the call proposed again, and approve that", "now", _find_expiry
     ),
-    StepReason.ARGS_CHANGED: StepAdvice(
-        "the approval is for other args than those that you saw",
-        "read the approval again, and approve the args that it has now if they are right",
-        "args_hash",
-        _find_args_hash,
+    StepReason.CALL_CHANGED: StepAdvice(
+        "the approval is for another call than the one that you saw",
+        "read the approval again, and approve the call that it is for now if that is right",
+        "call_hash",
+        _find_call_hash,
+    ),
+    StepReason.WRONG_NONCE: StepAdvice(
+        "the outcome does not come with the nonce of the claim that started the call",
+        "leave it to the process that claimed the call, or have an operator settle it once it is in doubt",
+        "nonce",
     ),
     StepReason.POLICY_MOVED: StepAdvice(
         "the policy is another than the one that the change was proposed for",

@@ -31,6 +31,11 @@ _CONDITION = {
     "maxLength": MAX_CONDITION_CHARACTERS,
     "description": "A condition, in a subset of CEL.",
 }
+_FIELDS = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1},
+    "description": "Fields of a call beside its args that the tool is sent, such as `_meta.ticket`.",
+}
 _COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "prefix"]
 
 
@@ -54,6 +59,7 @@ def policy_schema() -> dict[str, Any]:
             "invariants": _map_of({"anyOf": [_CONDITION, _refer("Invariant")]}),
             "exclusive": _map_of(_GOALS),
             "degrade": _map_of(_refer("Offer")),
+            "forward": _map_of(_FIELDS),
             "schemas": _map_of(_SCHEMA),
             "values": _map_of({}),
             "private": _PREFIXES,

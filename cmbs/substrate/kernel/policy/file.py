@@ -15,6 +15,7 @@ One format for commands, HTTP, tests and examples, in YAML or JSON::
     invariants: {source_is_named: has(fact.source)}
     exclusive: {posture: [goal.rollback, goal.roll_forward]}
     degrade: {service.restart: {tool_id: service.drain}}
+    forward: {service.restart: [_meta.ticket]}
     schemas: {…}
     values: {…}
     private: [fact.customer]
@@ -48,6 +49,7 @@ from cmbs.substrate.kernel.policy.policy import (
     CONSTRAINT,
     DEGRADE,
     EXCLUSIVE,
+    FORWARD,
     INVARIANT,
     MAX_PAIRS,
     PRIVATE,
@@ -61,10 +63,10 @@ from cmbs.substrate.kernel.policy.source_map import SourceMap, WrittenPart
 
 FORMAT = 2
 MAX_TESTS = 10_000
-_SECTIONS = ("rules", "invariants", "exclusive", "degrade", "schemas", "values", "private", "memory")
+_SECTIONS = ("rules", "invariants", "exclusive", "degrade", "forward", "schemas", "values", "private", "memory")
 _FIELDS = {"format": True, **dict.fromkeys(("title", "tools", "given", "tests", *_SECTIONS), False)}
 # The maps of the file whose values are taken as they are, and what their keys begin with.
-_PREFIXES = {"exclusive": EXCLUSIVE, "degrade": DEGRADE, "schemas": SCHEMA, "values": VALUE}
+_PREFIXES = {"exclusive": EXCLUSIVE, "degrade": DEGRADE, "forward": FORWARD, "schemas": SCHEMA, "values": VALUE}
 _NAMED = {"invariants": INVARIANT, **_PREFIXES}
 # The names under which a file is read that came without one.
 FILE_NAMES = {MediaType.YAML: "policy.yaml", MediaType.JSON: "policy.json"}

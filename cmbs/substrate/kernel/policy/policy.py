@@ -6,6 +6,7 @@ Keys of a policy::
     policy.exclusive.<group>            a JSON list of goal keys, of which one may be set
     policy.invariant.<name>             a predicate that must hold after every commit; {"v": 2, "when": …} for version 2
     policy.degrade.<tool_id>            what is offered in place of a blocked call: {"tool_id"}, {"budget"}, {"mode"}
+    policy.forward.<tool_id>            a JSON list of the fields of a call, beside its args, that its tool is sent
     policy.schema.<name>                a JSON Schema that `schema` predicates mean by this name
     policy.memory.confidence_threshold  a number from 0 to 1
     policy.private                      a JSON list of key prefixes that only operators may read
@@ -50,6 +51,7 @@ MAX_POLICY_BYTES = 33_554_432
 MAX_KEY_CHARACTERS = MAX_REFERENCE_CHARACTERS
 MAX_FAULTS = 1_000
 _NAMES: tuple[str, ...] = ()
+_NO_FIELDS: frozenset[str] = frozenset()
 
 # What the keys of a policy begin with; all other keys of a state map are facts, goals and the like.
 POLICY_PREFIXES = ("policy.", "constraint.")
@@ -57,10 +59,13 @@ EXCLUSIVE = "policy.exclusive."
 CONSTRAINT = "constraint."
 INVARIANT = "policy.invariant."
 DEGRADE = "policy.degrade."
+FORWARD = "policy.forward."
 SCHEMA = "policy.schema."
 VALUE = "policy.value."
 THRESHOLD = "policy.memory.confidence_threshold"
 PRIVATE = "policy.private"
+# What is named behind a prefix.
+_NAMED = (EXCLUSIVE, INVARIANT, DEGRADE, FORWARD, SCHEMA, VALUE)
 
 
 class PolicyFault(NamedTuple):
@@ -125,6 +130,7 @@ class Policy:
         "_of_tool",
         "compiled",
         "faults",
+        "forwarded",
         "groups",
         "invariant_case_use",
         "invariant_session_ids",
@@ -181,6 +187,8 @@ class Policy:
             for goal in group.goals or ():
                 self._groups_by_goal.setdefault(goal, []).append(group)
         self.offers = {name: pairs[DEGRADE + name] for name, _ in _each(pairs, DEGRADE, _offer, faults)}
+        # By tool: of a list that cannot be read, nothing is let through.
+        self.forwarded: dict[str, frozenset[str]] = dict(_each(pairs, FORWARD, _fields, faults))
         # Without one that can be read, confidence alone confirms nothing.
         self.memory_threshold_milli: int | None = _single(pairs, THRESHOLD, _threshold, None, faults)
         # A list that cannot be read could mean any key, so every key is private.
@@ -210,6 +218,10 @@ class Policy:
         pairs = {key: text for key, text in {**self.pairs, **to_set}.items() if key not in gone}
         schemas_stay = all(pairs.get(key) == self.pairs.get(key) for key in {*to_set, *gone} if key.startswith(SCHEMA))
         return pairs, self.compiled if schemas_stay else {}
+
+    def forwarded_fields(self, tool_id: str) -> frozenset[str]:
+        """The fields of a call, beside its args, that the tool is sent."""
+        return self.forwarded.get(tool_id, _NO_FIELDS)
 
     def groups_of(self, goal: str) -> tuple[Group, ...]:
         """The exclusive groups that a goal is in."""
@@ -329,7 +341,7 @@ def _key_fault(key: str) -> str | None:
         return f"a key has at most {MAX_KEY_CHARACTERS} characters"
     if namespace_of(key) == "constraint" or key in {THRESHOLD, PRIVATE}:
         return None
-    if any(key.startswith(prefix) and key != prefix for prefix in (EXCLUSIVE, INVARIANT, DEGRADE, SCHEMA, VALUE)):
+    if any(key.startswith(prefix) and key != prefix for prefix in _NAMED):
         return None
     if namespace_of(key) != "policy":
         return "only policy.* and constraint.* are part of a policy"
@@ -449,6 +461,13 @@ def _offer(text: str) -> dict[str, Any]:
         except msgspec.ValidationError as exc:
             raise PayloadFault("budget", "`budget` has `calls`, `bytes` and `wall_ms`, whole numbers") from exc
     return offer
+
+
+def _fields(text: str) -> frozenset[str]:
+    fields = decode_payload(text)
+    if not isinstance(fields, list) or not all(isinstance(field, str) and field for field in fields):
+        raise PayloadFault("", "what is forwarded is a list of names of fields")
+    return frozenset(fields)
 
 
 def _threshold(text: str) -> int:
