@@ -22,6 +22,7 @@ from cmbs.http.app import BeliefApp
 from cmbs.http.service import Service
 from cmbs.spi import discover_providers
 from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.kernel.executions import hash_of_nonce
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.transparency.kernel.notes import Algorithm, SigningKey
@@ -51,6 +52,7 @@ _KIT_IDS = (
     "a7d93f02-e85b-4c46-91b7-3c0f6e24d8a5",
     "59c0d4e8-3a17-4d92-b6f5-e1827c0a94d3",
 )
+_NONCE = "5b1f0c6e-0c0b-4a53-9a56-2f2d4ab4a1c7"
 _OPS, _LEAD, _PLANNER = "operator:ops", "operator:lead", "agent:planner"
 _QUERIES = {
     "list_sessions": {"label": "team:payments", "order": "newest", "include": "trail"},
@@ -301,11 +303,21 @@ class Recorder:
         proposed = self._record(_PLANNER, "propose", self._proposal("restart-1"))
         first = self.ids["approval_id"] = proposed["approval_ids"][0]
         self._record(_PLANNER, "explain_proposal", self._proposal("restart-2"))
-        args_hash = self._send(_LEAD, "get_approval")["args_hash"]
-        approved = self._record(_LEAD, "approve", {"uses": 1, "args_hash": args_hash})
+        call_hash = self._send(_LEAD, "get_approval")["call_hash"]
+        approved = self._record(_LEAD, "approve", {"uses": 1, "call_hash": call_hash})
         self.ids["execution_id"] = approved["proposal"]["execution_ids"][0]
+        self.ids["call_id"] = proposed["calls"]["0"]
+        self.responses["list_calls"] = self._send(_PLANNER, "list_calls")
+        self._record(_PLANNER, "claim_call", {"nonce_hash": hash_of_nonce(_NONCE), "call_hash": call_hash})
         outcome = {"status": "succeeded", "result": {"at": "2026-03-01T10:51:30Z"}, "duration_ms": 1840}
-        self._record(_PLANNER, "report_outcome", outcome)
+        self._record(_PLANNER, "report_call", {**outcome, "nonce": _NONCE})
+        self._record(_PLANNER, "report_outcome", {**outcome, "nonce": _NONCE})
+        made = self._record(
+            _PLANNER, "make_call", {"tool_id": "service.restart", "args": {"service": "checkout"}, "case_id": "INC-1042"}
+        )
+        shown, self.ids["call_id"] = self.ids["call_id"], made["call_id"]
+        self._record(_PLANNER, "withdraw_call", {"reason": "one restart is enough"})
+        self.ids["call_id"] = shown
         second = self._send(_PLANNER, "propose", json=self._proposal("restart-2"))
         self.ids["approval_id"] = second["approval_ids"][0]
         self._record(_LEAD, "reject", {"reason": "one restart is enough"})

@@ -115,6 +115,7 @@ PATH_PARAMETERS = {
     "proposal_id": "The proposal.",
     "approval_id": "The request for approval.",
     "execution_id": "The execution.",
+    "call_id": "The call.",
     "tool_id": "The tool, percent-encoded.",
     "token_id": "The capability token.",
     "case_id": "The case.",

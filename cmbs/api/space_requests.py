@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.api.sessions import Labels, Title
+from cmbs.api.sessions import Labels, Sha256, Title
 from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OperatorsNeeded, OutcomeStatus
 from cmbs.substrate.kernel.model import Moment, Name, Provenance, ToolKind
 
@@ -93,9 +93,54 @@ class ApproveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     uses: Annotated[int, Meta(ge=1, description="How many such calls it covers.")] = 1
     expires_at: Annotated[Moment | None, Meta(description="When it expires.")] = None
-    args_hash: Annotated[
-        str | None, Meta(description="The hash of the args that the approver saw; refused if it differs.")
+    call_hash: Annotated[
+        Sha256 | None, Meta(description="The `call_hash` that the approver was shown; refused if it differs.")
     ] = None
+
+
+class CallClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That the caller runs the call itself as soon as it is allowed."""
+
+    nonce_hash: Annotated[Sha256, Meta(description="The SHA-256 of a secret that the outcome has to present.")]
+    tool_hash: Annotated[
+        Sha256 | UnsetType,
+        Meta(description="The registration of the tool that the caller goes by; not claimed if it is another."),
+    ] = UNSET
+
+
+class MakeCallRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call of a tool."""
+
+    tool_id: Name
+    args: Args = {}
+    case_id: Annotated[Name | UnsetType, Meta(description="The case that it belongs to.")] = UNSET
+    capability_token_id: Annotated[
+        str | None, Meta(description="The token that covers it. By default one of the caller's that does.")
+    ] = None
+    idempotency_key: Annotated[
+        str | None,
+        Meta(description="A call under one key runs once. Without one, a writing call joins the same open call."),
+    ] = None
+    forwarded: Annotated[
+        Any,
+        Meta(
+            description="Fields of the request beside its arguments. What the policy does not let through is left out.",
+            extra_json_schema={"type": "object"},
+        ),
+    ] = UNSET
+    claim: CallClaim | UnsetType = UNSET
+    wait_seconds: Annotated[int, Meta(ge=0, le=3600, description="How long to wait for it to end.")] = 0
+    defer_ms: Annotated[Milliseconds, Meta(description="How long it may wait for what it depends on.")] = 3_600_000
+    ask_ms: Annotated[Milliseconds, Meta(description="How long it may wait for approval.")] = 3_600_000
+
+
+class ClaimCallRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A claim of a call, by the one who runs it."""
+
+    nonce_hash: Annotated[Sha256, Meta(description="The SHA-256 of a secret that the outcome has to present.")]
+    call_hash: Annotated[
+        Sha256, Meta(description="The `call_hash` of what is going to be sent; a conflict if another was decided.")
+    ]
 
 
 class ReasonRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,12 +154,13 @@ class RetireToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class OutcomeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The outcome of an execution."""
+    """The outcome of a call."""
 
     status: OutcomeStatus
     result: Annotated[Any, Meta(description="Any JSON value.")] = UNSET
     error: Annotated[str | None, Meta(description="What failed.", extra_json_schema={"maxLength": 4096})] = None
     duration_ms: Annotated[int, Meta(ge=0)] = 0
+    nonce: Annotated[str | UnsetType, Meta(description="The secret of the claim, if the call was claimed.")] = UNSET
 
 
 class RegisterToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,6 +179,10 @@ class RegisterToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     facts: Annotated[dict[str, str], Meta(description="Fact keys, and the path of each value in the result.")] = {}
     caller_facts: Annotated[
         bool | UnsetType, Meta(description="Results of a `caller` tool, which its agent reports, set its facts.")
+    ] = UNSET
+    executor: Annotated[
+        Name | UnsetType,
+        Meta(description="Who runs calls of a `caller` tool: the id of an executor; by default the calling agent."),
     ] = UNSET
 
 

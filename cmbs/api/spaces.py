@@ -22,9 +22,10 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.insight.findings import Because, Flip, Mismatch
 from cmbs.substrate.kernel.insight.lint_findings import Severity
-from cmbs.substrate.kernel.model import Budget, Decision, Provenance, Scope, Spent, ToolKind
+from cmbs.substrate.kernel.model import Budget, Decision, Provenance, ReasonCode, Scope, Spent, ToolKind
 from cmbs.substrate.kernel.words import (
     ApprovalStatus,
+    CallStatus,
     CaseStatus,
     ExecutionStatus,
     PolicyChangeStatus,
@@ -148,13 +149,14 @@ class StateDeltaItem(Answer, tag_field="type", tag="state_delta", frozen=True):
     unset: list[str]
 
 
-class ToolCallItem(Answer, tag_field="type", tag="tool_call", frozen=True):
+class ToolCallItem(Partial, tag_field="type", tag="tool_call", frozen=True):
     """A call of a tool, as it was proposed."""
 
     tool_id: str
     args: Json
     capability_token_id: str | None
     idempotency_key: str | None
+    forwarded: Json = None
 
 
 class BeliefSighting(Answer, frozen=True):
@@ -188,6 +190,7 @@ class ProposalResponse(Partial, kw_only=True, frozen=True):
     state_snapshot_id: Annotated[str, Meta(description="The state that the proposal was based on.")]
     provenance: Provenance
     candidates: list[StateDeltaItem | ToolCallItem]
+    calls: Annotated[dict[str, str], Meta(description="The ids of its calls, by candidate.")]
     execution_ids: list[str]
     approval_ids: list[str]
     answered_by: Annotated[dict[str, str], Meta(description="Earlier executions of the same call, by candidate.")]
@@ -247,7 +250,10 @@ class ApprovalItem(Partial, kw_only=True, frozen=True):
     candidate: Count
     tool_id: str | None
     args: Json = None
+    forwarded: Json = None
     args_hash: str
+    call_hash: Annotated[Sha256, Meta(description="Send it with the approval: it is of all that is shown here.")]
+    case_id: str | None
     constraints: list[str]
     policy_hash: Sha256
     tool_hash: Annotated[str | None, Meta(description="The hash of the tool's registration.")]
@@ -303,6 +309,72 @@ class RecordedOutcome(Answer, frozen=True):
     execution: ExecutionResponse
 
 
+class CallWaitKind(StrEnum):
+    """What a call waits for."""
+
+    APPROVAL = "approval"
+    CHANGE = "change"
+    TURN = "turn"
+    EXECUTOR = "executor"
+
+
+class CallWait(Partial, kw_only=True, frozen=True):
+    """What a call waits for, and until when."""
+
+    kind: CallWaitKind
+    until: Timestamp | None = None
+    approval_ids: Annotated[list[str] | None, Meta(description="The requests for approval.")] = None
+    keys: Annotated[list[str] | None, Meta(description="State keys, sessions and cases whose change it waits for.")] = (
+        None
+    )
+
+
+class CallResponse(Partial, kw_only=True, frozen=True):
+    """A call of a tool, and where it stands."""
+
+    call_id: str
+    status: CallStatus
+    tool_id: str
+    args: Json = None
+    forwarded: Annotated[Json, Meta(description="What is sent to the tool beside the args.")] = None
+    actor: RecordedActor
+    case_id: str | None
+    executor: Annotated[
+        str, Meta(description="Who runs it: `server`, `caller` for the agent itself, or the id of an executor.")
+    ]
+    is_claimed: Annotated[bool, Meta(description="Whether who runs it has claimed it.")] = False
+    call_hash: Annotated[Sha256, Meta(description="Of the tool's registration, args, forwarded, agent and case.")]
+    tool_hash: Sha256 | None
+    capability_token_id: str | None
+    idempotency_key: str | None
+    reason_code: ReasonCode
+    waits_for: CallWait | None = None
+    refusal: Annotated[
+        Refusal | None, Meta(description="Why it was not let through, and what to do next; left out if it was.")
+    ] = None
+    outcome: OutcomeStatus | None = None
+    result: Json = None
+    error: str | None = None
+    duration_ms: Count = 0
+    deadline: Annotated[
+        Timestamp | None, Meta(description="When it is in doubt, or, before it starts, when it expires.")
+    ] = None
+    joined: Annotated[bool, Meta(description="Whether this is a call that was made before.")] = False
+    proposal_id: str
+    candidate: Count
+    execution_id: str | None = None
+    seq: Count
+    event_id: EventId
+
+
+class CallsPage(Page[CallResponse], frozen=True):
+    """A page of calls."""
+
+    collection: ClassVar[str] = "calls"
+    calls: list[CallResponse]
+    next_cursor: NextCursor
+
+
 class ToolResponse(Partial, kw_only=True, frozen=True):
     """A registered tool."""
 
@@ -318,6 +390,10 @@ class ToolResponse(Partial, kw_only=True, frozen=True):
     idempotent: bool
     facts: dict[str, str]
     caller_facts: Annotated[bool, Meta(description="Results that an agent reports set the facts.")]
+    executor: Annotated[
+        str, Meta(description="Who runs it: `server`, `caller` for the calling agent, or the id of an executor.")
+    ]
+    tool_hash: Annotated[Sha256, Meta(description="The hash of this registration.")]
     retired: bool
 
 

@@ -28,6 +28,7 @@ from cmbs.http.live.followers import HEARTBEAT_SECONDS, MAX_FOLLOWERS, Followers
 from cmbs.http.live.routes import EventRoutes
 from cmbs.http.router import Endpoint, Handler, Router
 from cmbs.http.shaping import build_tree, leave_out, select
+from cmbs.http.spaces.calls import CallRoutes
 from cmbs.http.spaces.policy_files import PolicyFileRoutes
 from cmbs.http.spaces.policy_impact import PolicyImpactRoutes
 from cmbs.http.spaces.reading import Spaces
@@ -105,6 +106,7 @@ class Service:
             sessions.observations,
             KitRoutes(server),
             space_routes,
+            CallRoutes(self.spaces, server.requests.page_size, self.waiting, self.gate),
             PolicyFileRoutes(self.spaces),
             PolicyImpactRoutes(self.spaces, server.requests.page_size, self._analyses),
             GraphRoutes(server),

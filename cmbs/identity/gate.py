@@ -20,7 +20,7 @@ from cmbs.identity.kernel.scopes import Need
 from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import PREFIX, hash_of, holds_key, key_id_of
 from cmbs.ledger import Head
-from cmbs.messages import Actor
+from cmbs.messages import Actor, ActorKind
 
 # The value of a header by its lower-case name; InvalidRequest where it cannot be told.
 Lookup: TypeAlias = Callable[[str], str | None]
@@ -115,6 +115,30 @@ class Gate:
                 },
             )
         return record.actor
+
+    def admit_executor(self, credential: str, needed: Need) -> Actor:
+        """Who runs the calls of an agent for it: a second credential beside the agent's, in a header of its own.
+
+        `Bearer` and a key where the server has keys, and otherwise `executor:<id>`.
+        """
+        if not self._registry.keys.by_id:
+            actor = read_claimed_actor(credential)
+        else:
+            record = self._authenticate(credential)
+            record.grants.require(needed)
+            actor = record.actor
+        if actor.kind is not ActorKind.EXECUTOR:
+            raise Forbidden(
+                "`Cmbs-Executor` must be the key of an executor",
+                {
+                    "reason": "not_an_executor",
+                    "field": "cmbs-executor",
+                    "found": actor.kind.value,
+                    "accepted": ActorKind.EXECUTOR.value,
+                    "next": "have a key made with `cmbs keys create --role executor`",
+                },
+            )
+        return actor
 
     def _authenticate(self, authorization: str | None) -> KeyRecord:
         """The record of the key that was presented, if it is one of ours and still good."""

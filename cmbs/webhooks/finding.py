@@ -34,6 +34,7 @@ _VERBS = {
     Verb.REQUEST_EXIT.value: {EventType.GATE_OPENED},
     SpaceVerb.PROPOSE.value: {EventType.APPROVAL_WANTED},
     SpaceVerb.APPROVE.value: {EventType.APPROVAL_WANTED},
+    SpaceVerb.START.value: {EventType.APPROVAL_WANTED},
     SpaceVerb.WAKE.value: {EventType.APPROVAL_WANTED, EventType.GATE_OPENED},
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cmbs.api.operation import Operation
+from cmbs.api.operations.calls import CALL_OPERATIONS
 from cmbs.api.operations.checkpoints import CHECKPOINT_OPERATIONS
 from cmbs.api.operations.events import EVENT_OPERATIONS
 from cmbs.api.operations.kits import KIT_OPERATIONS
@@ -22,6 +23,7 @@ OPERATIONS: tuple[Operation, ...] = (
     INBOX_OPERATION,
     *(operation for records in RECORDS for operation in records.operations),
     *WRITES,
+    *CALL_OPERATIONS,
     *(proof.of_space() for proof in SPACE_PROOFS),
     *CHECKPOINT_OPERATIONS,
     *WEBHOOK_OPERATIONS,

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from cmbs.api import spaces as schemas
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Refusal
+from cmbs.substrate.call_records import SERVER, CallRecord
+from cmbs.substrate.kernel.approvals import pending_approvals
 from cmbs.substrate.kernel.arbitration.authority import may_read
+from cmbs.substrate.kernel.arbitration.stages import hash_of_args, hash_of_tool
+from cmbs.substrate.kernel.calls import executor_of, hash_of_call, is_executor, is_run_by_server, name_call
 from cmbs.substrate.kernel.insight.advice import advise_on_answer, advise_on_record
 from cmbs.substrate.kernel.insight.explanation import redact
 from cmbs.substrate.kernel.insight.step_advice import advise_on_step
@@ -19,6 +23,7 @@ from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import BeliefReading, Capability, Decision, Spent, StateDelta, Tool, ToolCall
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.state import Approval, Case, Execution, MemoryEntry, PolicyChange, ProposalRecord, Space
+from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus
 from cmbs.substrate.listing import labels_of, may_see_case, title_of
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -98,6 +103,11 @@ def _show_proposal(
         proposal,
         decision=show_decision(record.decision, record.actor, reader),
         candidates=[_show_candidate(each, reader, own=own) for each in proposal.candidates],
+        calls={
+            str(place): name_call(record.event_id, place)
+            for place, each in enumerate(proposal.candidates)
+            if isinstance(each, ToolCall)
+        },
         answered_by={str(candidate): execution_id for candidate, execution_id in record.answered_by},
         waits_for=() if parked is None else parked.waits_for,
         parked_until=None if parked is None else parked.until,
@@ -111,21 +121,36 @@ def _show_candidate(candidate: StateDelta | ToolCall, reader: Reader, *, own: bo
     if isinstance(candidate, StateDelta):
         values = candidate.set if own else reader.filter_values(candidate.set)
         return schemas.StateDeltaItem(values, candidate.unset)
-    return _build(schemas.ToolCallItem, candidate, args=candidate.args if own else None)
+    return _build(
+        schemas.ToolCallItem,
+        candidate,
+        args=candidate.args if own else None,
+        forwarded=_shown_forwarded(candidate) if own else None,
+    )
+
+
+def _shown_forwarded(call: ToolCall) -> msgspec.Raw | None:
+    return None if isinstance(call.forwarded, UnsetType) else call.forwarded
 
 
 def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.ApprovalItem:
     """Show a request for approval; operators, who approve it, see the args that it is about."""
     candidate = space.proposals[approval.proposal_id].message.proposal.candidates[approval.asked.candidate]
     shown = isinstance(candidate, ToolCall) and reader.owns(approval.proposer.id)
-    args = candidate.args if shown and isinstance(candidate, ToolCall) else None
-    return _build(schemas.ApprovalItem, approval, approval.asked, args=args)
+    call = candidate if shown and isinstance(candidate, ToolCall) else None
+    return _build(
+        schemas.ApprovalItem,
+        approval,
+        approval.asked,
+        args=None if call is None else call.args,
+        forwarded=None if call is None else _shown_forwarded(call),
+    )
 
 
 def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.ExecutionResponse:
     """Show one run of a tool; args, result and error only to its agent, its tool and operators."""
     is_its_tool = reader.actor.kind is ActorKind.TOOL and reader.actor.id == execution.intent.tool_id
-    shown = is_its_tool or reader.owns(execution.agent_id)
+    shown = is_its_tool or is_executor(execution, reader.actor) or reader.owns(execution.agent_id)
     return _build(
         schemas.ExecutionResponse,
         execution,
@@ -136,10 +161,68 @@ def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.Ex
     )
 
 
-def show_tool(_: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
+def show_tool(space: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
     """Show a tool; where it is reached only to operators."""
-    target = tool.target if reader.is_operator else None
-    return _build(schemas.ToolResponse, tool, target=target, caller_facts=tool.caller_facts is True)
+    return _build(
+        schemas.ToolResponse,
+        tool,
+        target=tool.target if reader.is_operator else None,
+        caller_facts=tool.caller_facts is True,
+        executor=SERVER if is_run_by_server(tool) else executor_of(tool),
+        tool_hash=hash_of_tool(space, tool.tool_id),
+    )
+
+
+def show_call(found: CallRecord, reader: Reader, answer: SpaceAnswer | None = None) -> schemas.CallResponse:
+    """Show a call; what it says only to its agent, to the one who runs it, and to operators."""
+    space, record, call, execution = found.space, found.record, found.call, found.execution
+    is_runner = execution is not None and is_executor(execution, reader.actor)
+    shown = is_runner or reader.owns(record.actor.id)
+    refusals = {each.candidate: each for each in advise_on_record(space, record, reader.actor)}
+    step = None if answer is None or answer.event.result.decision is not None else advise_on_step(answer)
+    has_run = execution is not None and execution.status is not ExecutionStatus.NOT_STARTED
+    run = execution if shown and has_run else None
+    return _build(
+        schemas.CallResponse,
+        found,
+        record,
+        call,
+        args=call.args if shown else None,
+        forwarded=_shown_forwarded(call) if shown else None,
+        is_claimed=execution is not None and execution.nonce_hash is not None,
+        call_hash=hash_of_call(space, record.actor.id, record.case_id, call.tool_id, hash_of_args(call)),
+        tool_hash=hash_of_tool(space, call.tool_id),
+        reason_code=found.decision.reason_code,
+        waits_for=_show_wait(found),
+        refusal=step or (None if has_run else refusals.get(found.place)),
+        outcome=None if run is None else run.outcome,
+        result=None if run is None or run.outcome is None else msgspec.Raw(run.result),
+        error=None if run is None else run.error,
+        duration_ms=0 if run is None else run.duration_ms,
+        deadline=None if run is None or run.outcome is not None else run.intent.deadline,
+        joined=answer is not None and answer.repeated,
+        candidate=found.place,
+        execution_id=None if execution is None else execution.intent.execution_id,
+    )
+
+
+def _show_wait(found: CallRecord) -> schemas.CallWait | None:
+    """What a call waits for; None for one that does not."""
+    if found.status is not CallStatus.WAITING:
+        return None
+    space, execution = found.space, found.execution
+    if execution is not None and execution.status is ExecutionStatus.READY:
+        kind = schemas.CallWaitKind.TURN if found.executor == SERVER else schemas.CallWaitKind.EXECUTOR
+        return schemas.CallWait(kind=kind, until=execution.intent.deadline)
+    pending = pending_approvals(space, found.record)
+    if pending:
+        names = [each.asked.approval_id for each in pending]
+        soonest = min(each.asked.expires_at for each in pending)
+        return schemas.CallWait(kind=schemas.CallWaitKind.APPROVAL, until=soonest, approval_ids=names)
+    parked = space.parked.get(found.proposal_id)
+    keys = None if parked is None else list(parked.waits_for)
+    until = None if parked is None else parked.until
+    return schemas.CallWait(kind=schemas.CallWaitKind.CHANGE, until=until, keys=keys)
 
 
 def show_capability(space: Space, token: Capability, _: Reader) -> schemas.CapabilityResponse:

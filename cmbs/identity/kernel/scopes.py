@@ -33,6 +33,8 @@ class Scope(StrEnum):
     BELIEF_WRITE = "belief:write"
     SPACES_READ = "spaces:read"
     SPACES_PROPOSE = "spaces:propose"
+    # Claims calls of tools that run outside the server, and reports what came of them.
+    SPACES_EXECUTE = "spaces:execute"
     SPACES_APPROVE = "spaces:approve"
     SPACES_OPERATE = "spaces:operate"
     SPACES_CASES = "spaces:cases"
@@ -45,6 +47,8 @@ class Role(StrEnum):
     AGENT = "agent"
     APPROVER = "approver"
     OPERATOR = "operator"
+    # What runs calls outside the server, such as a gateway.
+    EXECUTOR = "executor"
     # What starts agents: it opens sessions, and the cases that join them to spaces.
     HARNESS = "harness"
 
@@ -52,13 +56,18 @@ class Role(StrEnum):
 _READING = frozenset({Scope.BELIEF_READ, Scope.SPACES_READ})
 SCOPES_OF: dict[Role, frozenset[Scope]] = {
     Role.READER: _READING,
-    Role.AGENT: _READING | {Scope.BELIEF_WRITE, Scope.SPACES_PROPOSE},
+    Role.AGENT: _READING | {Scope.BELIEF_WRITE, Scope.SPACES_PROPOSE, Scope.SPACES_EXECUTE},
     Role.APPROVER: _READING | {Scope.SPACES_APPROVE},
     Role.OPERATOR: frozenset(Scope),
+    Role.EXECUTOR: frozenset({Scope.SPACES_READ, Scope.SPACES_EXECUTE}),
     Role.HARNESS: _READING | {Scope.BELIEF_WRITE, Scope.SPACES_CASES},
 }
 # The roles whose scopes are of use to one kind of actor alone: spaces let no other approve or govern.
-KIND_OF: dict[Role, ActorKind] = {Role.APPROVER: ActorKind.OPERATOR, Role.OPERATOR: ActorKind.OPERATOR}
+KIND_OF: dict[Role, ActorKind] = {
+    Role.APPROVER: ActorKind.OPERATOR,
+    Role.OPERATOR: ActorKind.OPERATOR,
+    Role.EXECUTOR: ActorKind.EXECUTOR,
+}
 
 
 class Reach(StrEnum):

@@ -22,7 +22,7 @@ from cmbs.substrate.kernel.arbitration.stages import find_call, hash_of_args, ha
 from cmbs.substrate.kernel.events import Claim, KnownCalls, Propose, SpaceEvent, SpaceMessage
 from cmbs.substrate.kernel.model import BeliefReading, Candidate, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.retention import UNSETTLED
-from cmbs.substrate.kernel.state import OpenCallKey, ProposalRecord, Space
+from cmbs.substrate.kernel.state import Execution, OpenCallKey, ProposalRecord, Space
 
 _CALL_PREFIX = "c"
 # The executor of a `caller` tool that names none: the agent that makes the call.
@@ -80,6 +80,16 @@ def executor_of(tool: Tool) -> str:
 def is_run_by_server(tool: Tool | None) -> bool:
     """Whether the server runs calls of a tool itself."""
     return tool is not None and tool.kind is not ToolKind.CALLER
+
+
+def is_executor(execution: Execution, actor: Actor) -> bool:
+    """Whether the actor runs calls of this execution's tool: the executor that it names, or else the agent itself."""
+    if is_run_by_server(execution.tool):
+        return False
+    executor = executor_of(execution.tool)
+    if executor == CALLER:
+        return actor.kind is ActorKind.AGENT and actor.id == execution.agent_id
+    return actor.kind is ActorKind.EXECUTOR and actor.id == executor
 
 
 def hash_of_call(

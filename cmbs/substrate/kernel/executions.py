@@ -17,7 +17,7 @@ from cmbs.refusals import find_nearest
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, arbitrate_in_case, recheck
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, effective_changes
-from cmbs.substrate.kernel.calls import CALLER, executor_of, hash_of_call, is_run_by_server
+from cmbs.substrate.kernel.calls import hash_of_call, is_executor, is_run_by_server
 from cmbs.substrate.kernel.events import (
     Changes,
     MarkInDoubt,
@@ -103,7 +103,7 @@ def _has_lost_case(space: Space, record: ProposalRecord) -> bool:
 
 def _check_claim(space: Space, execution: Execution, message: Start, actor: Actor) -> StepResult | Repeat | None:
     """What a claim comes to that starts nothing: a refusal or a repeat; None where it may start the execution."""
-    if not _is_executor(execution, actor):
+    if not is_executor(execution, actor):
         return refuse(StepReason.NOT_AUTHORISED)
     if isinstance(message.nonce_hash, msgspec.UnsetType) or isinstance(message.call_hash, msgspec.UnsetType):
         raise InvalidRequest("a claim names `nonce_hash` and `call_hash`", {"field": "nonce_hash"})
@@ -134,16 +134,6 @@ def _check_claim(space: Space, execution: Execution, message: Start, actor: Acto
 
 def _about(execution: Execution) -> dict[str, Any]:
     return {"execution_id": execution.intent.execution_id, "status": execution.status.value}
-
-
-def _is_executor(execution: Execution, actor: Actor) -> bool:
-    """Whether the actor runs calls of this execution's tool: the executor that it names, or else the agent itself."""
-    if execution.tool.kind is not ToolKind.CALLER:
-        return False
-    executor = executor_of(execution.tool)
-    if executor == CALLER:
-        return actor.kind is ActorKind.AGENT and actor.id == execution.agent_id
-    return actor.kind is ActorKind.EXECUTOR and actor.id == executor
 
 
 def _start_again(space: Space, execution: Execution, message: Start, stamp: Stamp) -> StepResult:
@@ -295,7 +285,7 @@ def _may_report(execution: Execution, actor: Actor) -> bool:
     """
     if actor.kind is ActorKind.TOOL:
         return actor.id == execution.tool.tool_id and is_run_by_server(execution.tool)
-    if _is_executor(execution, actor):
+    if is_executor(execution, actor):
         return execution.nonce_hash is not None or execution.status is ExecutionStatus.RUNNING
     return is_operator(actor) and actor.id != execution.agent_id and execution.status is ExecutionStatus.IN_DOUBT
 

@@ -15,7 +15,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Fault, Refusal, quote, refuse_faults
 from cmbs.substrate.kernel.arbitration.authority import WRITERS, proposable_by
 from cmbs.substrate.kernel.calls import CALLER, executor_of, is_run_by_server
-from cmbs.substrate.kernel.events import Approve, Asked, Propose, Wake
+from cmbs.substrate.kernel.events import Asked
 from cmbs.substrate.kernel.insight.call_advice import (
     advise_on_args,
     advise_on_key_conflict,
@@ -37,6 +37,7 @@ from cmbs.substrate.kernel.insight.rule_advice import (
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import CandidateDecision, Failure, ReasonCode, Stage, StateDelta, ToolCall, Verdict
 from cmbs.substrate.kernel.policy.references import namespace_of
+from cmbs.substrate.kernel.proposals import DECIDING
 from cmbs.substrate.kernel.state import ProposalRecord, Space
 from cmbs.substrate.kernel.words import ApprovalStatus, ProposalStatus
 
@@ -62,7 +63,7 @@ def advise_on_answer(answer: SpaceAnswer, reader: Actor) -> list[Refusal]:
     """The refusals of the decision that an answer records; none where it records none, or is not the reader's."""
     space, event, result = answer.space, answer.event, answer.event.result
     decision, message = result.decision, event.message
-    if decision is None or not isinstance(message, (Propose, Approve, Wake)):
+    if decision is None or not isinstance(message, DECIDING):
         return []
     (proposal_id, status), *_ = result.statuses.items()
     record = space.proposals[proposal_id]

@@ -22,7 +22,7 @@ from cmbs.substrate.kernel.arbitration.arbitrate import belief_sessions
 from cmbs.substrate.kernel.arbitration.cases import is_read
 from cmbs.substrate.kernel.arbitration.conflicts import after, effective_changes
 from cmbs.substrate.kernel.decide import decide
-from cmbs.substrate.kernel.events import STREAM_PREFIX, Approve, Changes, Propose, SpaceEvent, Wake
+from cmbs.substrate.kernel.events import STREAM_PREFIX, Approve, Changes, Propose, SpaceEvent, Start, Wake
 from cmbs.substrate.kernel.insight.findings import Timeline, TimelinePart, UnknownDecision
 from cmbs.substrate.kernel.model import Actor, BeliefReading, Decision, Proposal, StateDelta, ToolCall, Verdict
 from cmbs.substrate.kernel.policy.policy import Policy
@@ -282,6 +282,9 @@ def _proposal(space: Space, event: SpaceEvent) -> Proposal:
         case Approve():
             approval = space.approvals[event.message.approval_id]
             return space.proposals[approval.proposal_id].message.proposal
+        case Start():
+            execution = space.executions[event.message.execution_id]
+            return space.proposals[execution.proposal_id].message.proposal
         case _:  # pragma: no cover - nothing else is decided by arbitration
             raise TypeError(event.body.verb)
 

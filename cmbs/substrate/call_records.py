@@ -1,0 +1,109 @@
+"""A call as it stands: the candidate that its id names, and what is known of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cmbs.errors import RecordNotFound
+from cmbs.messages import Actor
+from cmbs.substrate.kernel.calls import executor_of, is_executor, is_run_by_server, name_call, read_call_id
+from cmbs.substrate.kernel.events import Propose
+from cmbs.substrate.kernel.model import CandidateDecision, ToolCall, Verdict
+from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
+from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.settled import SettledRecords
+
+SERVER = "server"
+_OF_EXECUTION = {
+    ExecutionStatus.READY: CallStatus.WAITING,
+    ExecutionStatus.RUNNING: CallStatus.RUNNING,
+    ExecutionStatus.IN_DOUBT: CallStatus.IN_DOUBT,
+    ExecutionStatus.SUCCEEDED: CallStatus.DONE,
+    ExecutionStatus.FAILED: CallStatus.FAILED,
+    ExecutionStatus.TIMED_OUT: CallStatus.FAILED,
+    ExecutionStatus.RESULT_REFUSED: CallStatus.FAILED,
+}
+_OF_PROPOSAL = {
+    ProposalStatus.WITHDRAWN: CallStatus.WITHDRAWN,
+    ProposalStatus.EXPIRED: CallStatus.EXPIRED,
+}
+_WAITING = (ProposalStatus.ASKED, ProposalStatus.PARKED)
+
+
+class CallRecord(NamedTuple):
+    """One candidate of a proposal, in a space that has the proposal."""
+
+    space: Space
+    proposal_id: str
+    record: ProposalRecord
+    place: int
+    call: ToolCall
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call."""
+        return name_call(self.record.event_id, self.place)
+
+    @property
+    def execution(self) -> Execution | None:
+        """The newest run of it, or the one of an earlier call that answers it."""
+        answered = dict(self.record.answered_by).get(self.place)
+        if answered is not None:
+            return self.space.executions.get(answered)
+        known = (self.space.executions.get(each) for each in reversed(self.record.execution_ids))
+        own = (each for each in known if each is not None and each.proposal_id == self.proposal_id)
+        return next((each for each in own if each.intent.candidate == self.place), None)
+
+    @property
+    def decision(self) -> CandidateDecision:
+        """What was decided of it last."""
+        return next(each for each in self.record.decision.candidates if each.candidate == self.place)
+
+    @property
+    def status(self) -> CallStatus:
+        """Where it stands."""
+        execution = self.execution
+        if execution is not None and execution.status is not ExecutionStatus.NOT_STARTED:
+            return _OF_EXECUTION[execution.status]
+        if self.record.status in _WAITING:
+            waits = self.decision.verdict is Verdict.DEFER or self.record.message.proposal.atomic
+            return CallStatus.WAITING if waits else CallStatus.DENIED
+        return _OF_PROPOSAL.get(self.record.status, CallStatus.DENIED)
+
+    @property
+    def executor(self) -> str:
+        """Who runs it: `server`, `caller`, or the id of an executor."""
+        tool = self.space.tools.get(self.call.tool_id)
+        return SERVER if tool is None or is_run_by_server(tool) else executor_of(tool)
+
+    def is_for(self, actor: Actor) -> bool:
+        """Whether it waits for this actor to claim and run it."""
+        execution = self.execution
+        return execution is not None and execution.status is ExecutionStatus.READY and is_executor(execution, actor)
+
+    def is_settled_for(self, actor: Actor) -> bool:
+        """Whether this actor has nothing to wait for: it has ended, or is the actor's to run."""
+        return self.status not in (CallStatus.WAITING, CallStatus.RUNNING) or self.is_for(actor)
+
+
+def find_call_record(settled: SettledRecords, space: Space, call_id: str) -> CallRecord:
+    """The call of this id, if need be from the ledger; RecordNotFound where there is none."""
+    named = read_call_id(call_id)
+    if named is None:
+        raise RecordNotFound("call", call_id)
+    # As a call that an agent made is named, and else by the event that made the proposal.
+    proposal_id = f"c-{named.event_id}"
+    record = space.proposals.get(proposal_id)
+    if record is None or record.event_id != named.event_id:
+        seq = settled.find_seq(space, named.event_id)
+        message = None if seq is None else settled.read_at(space, seq).message
+        if not isinstance(message, Propose):
+            raise RecordNotFound("call", call_id)
+        proposal_id = message.proposal.proposal_id
+        space = settled.with_proposal(space, proposal_id)
+        record = space.proposals[proposal_id]
+    candidates = record.message.proposal.candidates
+    call = candidates[named.candidate] if named.candidate < len(candidates) else None
+    if not isinstance(call, ToolCall):
+        raise RecordNotFound("call", call_id)
+    return CallRecord(space, proposal_id, record, named.candidate, call)
