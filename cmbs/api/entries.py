@@ -75,6 +75,8 @@ class DeclareSessionPayload(Partial, forbid_unknown_fields=True, frozen=True):
     symptoms: Annotated[
         list[str] | None, Meta(description="The nodes that show something wrong; only over a causal graph.")
     ] = None
+    title: Annotated[str | None, Meta(description="Left out if there is none.")] = None
+    labels: Annotated[dict[str, str] | None, Meta(description="Left out if there are none.")] = None
 
 
 class EliminatePayload(Answer, forbid_unknown_fields=True, frozen=True):
