@@ -172,9 +172,10 @@ class AsyncClient(AsyncOperations):
 
     def _follow(self, operation_id: str, **arguments: Any) -> AsyncGenerator[Any]:
         call = build_call(find_operation(operation_id), arguments)
-        return self._listen(open_follow(call, self._patience, self._environment))
+        return self.listen(open_follow(call, self._patience, self._environment))
 
-    async def _listen(self, follow: Follow[T]) -> AsyncGenerator[T]:
+    async def listen(self, follow: Follow[T]) -> AsyncGenerator[T]:
+        """What a follower hands out, connection after connection."""
         while True:
             failure: CmbsError | None = None
             call = follow.begin()

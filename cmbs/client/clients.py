@@ -173,9 +173,10 @@ class Client(Operations):
 
     def _follow(self, operation_id: str, **arguments: Any) -> Generator[Any]:
         call = build_call(find_operation(operation_id), arguments)
-        return self._listen(open_follow(call, self._patience, self._environment))
+        return self.listen(open_follow(call, self._patience, self._environment))
 
-    def _listen(self, follow: Follow[T]) -> Generator[T]:
+    def listen(self, follow: Follow[T]) -> Generator[T]:
+        """What a follower hands out, connection after connection."""
         while True:
             failure: CmbsError | None = None
             call = follow.begin()
