@@ -106,3 +106,20 @@ class ObligationsResponse(Answer, frozen=True):
     """Every obligation of a session, in the order of entry."""
 
     obligations: list[ObligationItem]
+
+
+class DocumentFinding(Answer, frozen=True, kw_only=True):
+    """One of the things that are wrong with a kit or a policy file."""
+
+    severity: Annotated[
+        str,
+        Meta(
+            description="How bad it is: a document with warnings alone can be used.",
+            extra_json_schema={"enum": ["error", "warning"]},
+        ),
+    ]
+    rule: Annotated[str, Meta(description="The rule that is broken.")]
+    message: Annotated[str, Meta(description="What is wrong, for people.")]
+    path: Annotated[list[str | int], Meta(description="Names and numbers of items, from the top of the document down.")]
+    line: Annotated[int | None, Meta(description="The line, counted from 1; null if it is about no line.")]
+    column: Annotated[int | None, Meta(description="The column, counted from 1; null if it is about no line.")]

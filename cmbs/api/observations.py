@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.api.answers import Answer, Count, Current, Page, Partial, Replayed
+from cmbs.api.answers import Answer, Count, Current, DocumentFinding, Page, Partial, Replayed
 from cmbs.api.sessions import NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot, Timestamp
 from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.kernel.looks import DEFAULT_PROBES, MAX_PROBES
@@ -165,22 +165,11 @@ class KitsPage(Page[KitContent], frozen=True):
     next_cursor: NextCursor
 
 
-class KitWarning(Answer, frozen=True):
-    """What is doubtful about a kit, and where."""
-
-    severity: str
-    rule: str
-    message: str
-    path: list[str | int]
-    line: int | None
-    column: int | None
-
-
 class PutKitResponse(Partial, frozen=True):
     """Answer to a kit that was put on record."""
 
     kit: KitContent
-    warnings: list[KitWarning]
+    warnings: list[DocumentFinding]
     replayed: Annotated[bool, Meta(description="True where this content was on record before.")] = False
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from cmbs.api.streams import EventName
+from cmbs.http.exchange import encode_answer
 
 MEDIA_TYPE = "text/event-stream"
 # How long a client waits before it connects again: a line of the first event.
 RETRY = b"retry: 1000\n"
-_ENCODE = msgspec.json.Encoder().encode
 
 
 def encode_event(name: EventName, data: bytes, cursor: str | None = None) -> bytes:
@@ -20,4 +20,4 @@ def encode_event(name: EventName, data: bytes, cursor: str | None = None) -> byt
 
 def encode_json(name: EventName, content: msgspec.Struct, cursor: str | None = None) -> bytes:
     """One event of a value that is encoded here."""
-    return encode_event(name, _ENCODE(content), cursor)
+    return encode_event(name, encode_answer(content), cursor)
