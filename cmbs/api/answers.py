@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from cmbs.messages import ObligationState, Reason
+from cmbs.messages import ObligationState, ReachDetail, Reason
 
 Item = TypeVar("Item")
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -79,17 +79,6 @@ class RefusalDetail(Partial, kw_only=True, frozen=True):
 
 
 Refusal: TypeAlias = Annotated[RefusalDetail | None, Meta(description="Only of a request that was refused.")]
-
-
-class ReachDetail(Answer, frozen=True):
-    """How far an obligation is from being exited, or was when it was."""
-
-    needed: Annotated[int, Meta(ge=0, description="How many eliminations it asks for.")]
-    eliminated: Annotated[int, Meta(ge=0, description="How many were made while it was active.")]
-    alive: Annotated[int, Meta(ge=0, description="How many hypotheses survive.")]
-    reachable: Annotated[
-        bool, Meta(description="False where eliminating all that survive would not be enough to exit it.")
-    ]
 
 
 class ObligationItem(Answer, frozen=True):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.api.answers import Answer, Count, Current, Page, Partial, ReachDetail, Refusal, Replayed
+from cmbs.api.answers import Answer, Count, Current, Page, Partial, Refusal, Replayed
 from cmbs.belief.kernel.agreement import StoreState
 from cmbs.belief.kernel.requests import MAX_SYMPTOMS
 from cmbs.belief.kernel.titles import (
@@ -31,6 +31,7 @@ from cmbs.messages import (
     Id,
     LookRule,
     OntologyBundle,
+    ReachDetail,
     Reason,
     Verb,
 )

@@ -14,7 +14,7 @@ from cmbs.api.answers import ObligationsResponse
 from cmbs.api.call import Json, Moment
 from cmbs.api.entries import AuditEvent, AuditTraceResponse
 from cmbs.api.graphs import GraphSearchPage, SessionGraphResponse
-from cmbs.api.histories import ContradictionResponse, ForkSessionResponse, SessionDiffPage, SourcesPage
+from cmbs.api.histories import ForkSessionResponse, SessionDiffPage, SourcesPage
 from cmbs.api.impact import PolicyImpact
 from cmbs.api.inbox import InboxPage
 from cmbs.api.observations import KitResponse, KitsPage, ObserveResponse, ProbesPage, PutKitResponse
@@ -66,6 +66,7 @@ from cmbs.api.spaces import (
 )
 from cmbs.api.streams import StreamEvent
 from cmbs.api.webhooks import DeliveriesPage, DeliveryResponse, WebhookResponse, WebhookSecretResponse, WebhooksPage
+from cmbs.belief.kernel.contradictions import ContradictionResponse
 from cmbs.transparency.kernel.published import ConsistencyProof, LogKeys, RecordProof, SignedCheckpoint
 
 

@@ -13,12 +13,11 @@ from msgspec import UNSET, UnsetType
 
 from cmbs.api import histories
 from cmbs.api import sessions as schemas
-from cmbs.api.answers import ObligationItem, ObligationsResponse, ReachDetail
+from cmbs.api.answers import ObligationItem, ObligationsResponse
 from cmbs.api.entries import AuditTraceResponse
 from cmbs.api.operations.proofs import SESSION_PROOFS, ProofKind
 from cmbs.audit.proofs import AnchorSource
 from cmbs.belief.kernel.comparisons import ChangeKind
-from cmbs.belief.kernel.contradictions import describe_contradiction
 from cmbs.belief.kernel.events import Message
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.outcomes import outcome_of
@@ -318,7 +317,6 @@ class Routes:
                 build_answer(
                     histories.SessionDiffPage,
                     diff,
-                    changes=[build_answer(histories.SessionChangeItem, each) for each in diff.changes],
                     attributes=self._server.attributes(session_id, gone),
                     next_cursor=cursor_of(*map(str, diff.next_place)) if diff.next_place else None,
                 )
@@ -337,8 +335,6 @@ class Routes:
                 build_answer(
                     histories.SourcesPage,
                     found,
-                    sources=[build_answer(histories.SourceItem, each) for each in found.sources],
-                    agreements=[build_answer(histories.AgreementItem, each) for each in found.agreements],
                     next_cursor=None if last is None else cursor_of(last),
                 )
             )
@@ -348,7 +344,7 @@ class Routes:
     async def session_contradiction(self, request: Request) -> Response:
         """Which reports to doubt. It goes through all of them, and so never runs on the event loop."""
         found = await asyncio.to_thread(self._server.contradiction, request.params["session_id"])
-        return Response(200, encode_answer(histories.ContradictionResponse(**describe_contradiction(found))))
+        return Response(200, encode_answer(found))
 
     async def list_obligations(self, request: Request) -> Response:
         """Every obligation of a session."""
@@ -357,10 +353,7 @@ class Routes:
             session_id = request.params["session_id"]
             views, reach = self._server.obligations(session_id), self._server.reach(session_id)
             # An obligation that is entered between the two is in the later one alone.
-            items = [
-                build_answer(ObligationItem, view, reach=build_answer(ReachDetail, reach[view.obligation_id]))
-                for view in views
-            ]
+            items = [build_answer(ObligationItem, view, reach=reach[view.obligation_id]) for view in views]
             return encode_answer(ObligationsResponse(items))
 
         return Response(200, await self._read(read))

@@ -46,7 +46,7 @@ from cmbs.spi.audit_log import Append
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Changes, MediaType, Propose, SpaceEvent, SpaceVerb
 from cmbs.substrate.kernel.insight.advice import advise_on_explanation
-from cmbs.substrate.kernel.insight.differences import SpaceChange
+from cmbs.substrate.kernel.insight.differences import SpaceChangeItem
 from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
 from cmbs.substrate.kernel.policy.file import map_source
 from cmbs.substrate.kernel.replay import read_space_event
@@ -284,15 +284,15 @@ class SpaceReading:
         first = 0
         if after is not None:
             place = (whole_number("cursor", after[0]), after[1], after[2])
-            first = bisect_right(changes, place, key=lambda each: (each.seq, each.kind, each.id))
+            first = bisect_right(changes, place, key=lambda each: each.place)
         page, rest = changes[first : first + limit], changes[first + limit :]
         return _respond(
             build_answer(
                 schemas.SpaceDiffPage,
                 diff,
                 n_changes=len(changes),
-                changes=[build_answer(schemas.SpaceChangeItem, each) for each in page],
-                next_cursor=cursor_of(*map(str, page[-1][:3])) if rest else None,
+                changes=page,
+                next_cursor=cursor_of(*map(str, page[-1].place)) if rest else None,
             )
         )
 
@@ -471,7 +471,7 @@ def _take_towards(
     return page[:limit], cursor_of(*map(str, page[limit - 1])) if len(page) > limit else None
 
 
-def _may_see(change: SpaceChange, reader: Reader) -> bool:
+def _may_see(change: SpaceChangeItem, reader: Reader) -> bool:
     match change.kind:
         case SpaceChangeKind.FACT | SpaceChangeKind.POLICY:
             return reader.may_read(change.id)

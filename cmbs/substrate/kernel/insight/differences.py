@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
 
 from cmbs.substrate.kernel.events import (
     Approve,
@@ -34,19 +37,23 @@ from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES
 from cmbs.substrate.kernel.words import SpaceChangeKind
 
 
-class SpaceChange(NamedTuple):
-    """One thing that is another than it was, and the last event that touched it.
+class SpaceChangeItem(msgspec.Struct, frozen=True):
+    """One thing that is another than it was, and the last event that touched it."""
 
-    `after` is the value of a key of the state, None where it is gone; of everything else, what was last done or how it
-    stands. `before` is of keys of the state alone, None where there was none.
-    """
-
-    seq: int
+    seq: Annotated[int, Meta(ge=0)]
     kind: SpaceChangeKind
-    id: str
+    id: Annotated[str, Meta(description="The key of the state, or the id of the record.")]
     event_id: str
-    before: str | None
-    after: str | None
+    before: Annotated[str | None, Meta(description="Of keys of the state: the value before; null if there was none.")]
+    after: Annotated[
+        str | None,
+        Meta(description="Of keys of the state: the value after, null if it is gone; else how the record stands."),
+    ]
+
+    @property
+    def place(self) -> tuple[int, SpaceChangeKind, str]:
+        """Where it stands among others."""
+        return self.seq, self.kind, self.id
 
 
 class SpaceDiff(NamedTuple):
@@ -61,14 +68,14 @@ class SpaceDiff(NamedTuple):
     snapshot_id_before: str
     snapshot_id_after: str
     refused: int
-    changes: list[SpaceChange]
+    changes: list[SpaceChangeItem]
 
 
 def list_changes(
     events: Iterable[SpaceEvent], before: Mapping[str, str], after: Mapping[str, str]
-) -> tuple[list[SpaceChange], int]:
+) -> tuple[list[SpaceChangeItem], int]:
     """What events changed of a space whose state map was `before` and is `after`; and how many were refused."""
-    changes: dict[tuple[SpaceChangeKind, str], SpaceChange] = {}
+    changes: dict[tuple[SpaceChangeKind, str], SpaceChangeItem] = {}
     refused = 0
     for event in events:
         seq, event_id = event.body.seq, event.body.event_id
@@ -78,10 +85,10 @@ def list_changes(
             if before.get(key) == after.get(key):
                 changes.pop((kind, key), None)
             else:
-                changes[kind, key] = SpaceChange(seq, kind, key, event_id, before.get(key), after.get(key))
+                changes[kind, key] = SpaceChangeItem(seq, kind, key, event_id, before.get(key), after.get(key))
         for kind, name, status in _touch_records(event):
-            changes[kind, name] = SpaceChange(seq, kind, name, event_id, None, status)
-    return sorted(changes.values(), key=lambda change: change[:3]), refused
+            changes[kind, name] = SpaceChangeItem(seq, kind, name, event_id, None, status)
+    return sorted(changes.values(), key=lambda change: change.place), refused
 
 
 def _touch_records(event: SpaceEvent) -> Iterator[tuple[SpaceChangeKind, str, str]]:
