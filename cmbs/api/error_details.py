@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from cmbs.api.answers import Answer, DocumentFinding, Partial
 from cmbs.api.errors import TransportCode
-from cmbs.api.observations import LookItem
+from cmbs.belief.kernel.looks import LookItem
 from cmbs.errors import ErrorCode, KeyRefused
 
 _SESSION = Meta(description="The session.")

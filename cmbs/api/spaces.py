@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Page, Partial
 from cmbs.api.entries import EntryFormat, RecordedActor
-from cmbs.api.sessions import NextCursor, Sha256, Timestamp
+from cmbs.api.sessions import NextCursor, Sha256
+from cmbs.ledger.instants import Timestamp
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.events import (
     ConflictState,

@@ -10,8 +10,9 @@ from msgspec import Meta
 
 from cmbs.api.answers import Answer, Partial
 from cmbs.api.entries import AuditEvent
-from cmbs.api.sessions import REFERENCE, Timestamp
+from cmbs.api.sessions import REFERENCE
 from cmbs.api.spaces import SpaceEvent
+from cmbs.ledger.instants import Timestamp
 
 # An entry of any stream: those of sessions have `delta` and the commitments to the survivors, those of spaces do not.
 Event: TypeAlias = AuditEvent | SpaceEvent
