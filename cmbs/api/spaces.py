@@ -21,8 +21,7 @@ from cmbs.substrate.kernel.events import (
     PolicySource,
     SpaceVerb,
 )
-from cmbs.substrate.kernel.insight.differences import SpaceChangeItem
-from cmbs.substrate.kernel.insight.findings import Because, Flip, Mismatch
+from cmbs.substrate.kernel.insight.findings import Because, Flip, Mismatch, SpaceChangeItem
 from cmbs.substrate.kernel.insight.lint_findings import Severity
 from cmbs.substrate.kernel.model import Budget, Decision, Provenance, Scope, Spent, ToolKind
 from cmbs.substrate.kernel.words import (

@@ -19,7 +19,7 @@ from cmbs.substrate.server import SubstrateServer
 
 if TYPE_CHECKING:
     from cmbs.belief.kernel.comparisons import Place, SessionChangeItem
-    from cmbs.substrate.kernel.insight.differences import SpaceChangeItem
+    from cmbs.substrate.kernel.insight.findings import SpaceChangeItem
 
 _MAX_SEQ_DIGITS = 16
 

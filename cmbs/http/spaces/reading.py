@@ -46,8 +46,8 @@ from cmbs.spi.audit_log import Append
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Changes, MediaType, Propose, SpaceEvent, SpaceVerb
 from cmbs.substrate.kernel.insight.advice import advise_on_explanation
-from cmbs.substrate.kernel.insight.differences import SpaceChangeItem
 from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
+from cmbs.substrate.kernel.insight.findings import SpaceChangeItem
 from cmbs.substrate.kernel.policy.file import map_source
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.retention import UNSETTLED, waits_for_caller

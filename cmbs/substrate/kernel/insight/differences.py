@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
-
-import msgspec
-from msgspec import Meta
+from typing import Any, NamedTuple
 
 from cmbs.substrate.kernel.events import (
     Approve,
@@ -33,27 +30,9 @@ from cmbs.substrate.kernel.events import (
     SpaceMessage,
     StepResult,
 )
+from cmbs.substrate.kernel.insight.findings import SpaceChangeItem
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES
 from cmbs.substrate.kernel.words import SpaceChangeKind
-
-
-class SpaceChangeItem(msgspec.Struct, frozen=True):
-    """One thing that is another than it was, and the last event that touched it."""
-
-    seq: Annotated[int, Meta(ge=0)]
-    kind: SpaceChangeKind
-    id: Annotated[str, Meta(description="The key of the state, or the id of the record.")]
-    event_id: str
-    before: Annotated[str | None, Meta(description="Of keys of the state: the value before; null if there was none.")]
-    after: Annotated[
-        str | None,
-        Meta(description="Of keys of the state: the value after, null if it is gone; else how the record stands."),
-    ]
-
-    @property
-    def place(self) -> tuple[int, SpaceChangeKind, str]:
-        """Where it stands among others."""
-        return self.seq, self.kind, self.id
 
 
 class SpaceDiff(NamedTuple):
