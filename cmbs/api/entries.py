@@ -8,8 +8,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Page, Partial
 from cmbs.api.observations import KitReference
-from cmbs.api.sessions import REFERENCE, NextCursor, Roles, Scopes, SessionOrigin, Sha256, Timestamp
+from cmbs.api.sessions import REFERENCE, NextCursor, Roles, Scopes, SessionOrigin, Sha256
 from cmbs.ledger.format import Format
+from cmbs.ledger.instants import Timestamp
 from cmbs.messages import (
     ActorKind,
     ConclusionRule,
@@ -75,6 +76,8 @@ class DeclareSessionPayload(Partial, forbid_unknown_fields=True, frozen=True):
     symptoms: Annotated[
         list[str] | None, Meta(description="The nodes that show something wrong; only over a causal graph.")
     ] = None
+    title: Annotated[str | None, Meta(description="Left out if there is none.")] = None
+    labels: Annotated[dict[str, str] | None, Meta(description="Left out if there are none.")] = None
 
 
 class EliminatePayload(Answer, forbid_unknown_fields=True, frozen=True):

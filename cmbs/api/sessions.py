@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.api.answers import Answer, Count, Current, Page, Partial, ReachDetail, Refusal, Replayed
+from cmbs.api.answers import Answer, Count, Current, Page, Partial, Refusal, Replayed
 from cmbs.belief.kernel.agreement import StoreState
 from cmbs.belief.kernel.requests import MAX_SYMPTOMS
 from cmbs.belief.kernel.titles import (
@@ -22,6 +22,7 @@ from cmbs.belief.kernel.titles import (
     MAX_TITLE_LENGTH,
 )
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
+from cmbs.ledger.instants import Timestamp
 from cmbs.ledger.listing import MAX_LISTED_NAMES, SessionStanding
 from cmbs.messages import (
     ActorKind,
@@ -31,6 +32,7 @@ from cmbs.messages import (
     Id,
     LookRule,
     OntologyBundle,
+    ReachDetail,
     Reason,
     Verb,
 )
@@ -52,14 +54,6 @@ SessionIdInBody = Annotated[
     Id | UnsetType, Meta(description="Optional, since it is in the path; a different value is refused.")
 ]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Timestamp = Annotated[
-    str,
-    Meta(
-        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
-        description="RFC 3339 in UTC, with microseconds.",
-        extra_json_schema={"format": "date-time"},
-    ),
-]
 Title = Annotated[
     str | UnsetType,
     Meta(

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from cmbs.api import space_requests as requests
 from cmbs.api import spaces as schemas
-from cmbs.http.exchange import Request, Response, cursor_of, value_of, whole_number
+from cmbs.http.exchange import Request, Response, cursor_of, encode_answer, value_of, whole_number
 from cmbs.http.headers import REPLAYED, say_head
 from cmbs.http.spaces.reading import PageSize, Spaces
 from cmbs.http.spaces.views import Reader, show_call
@@ -31,7 +31,6 @@ from cmbs.substrate.kernel.words import ExecutionStatus
 from cmbs.substrate.listing import Position
 
 T = TypeVar("T")
-_ENCODE = msgspec.json.Encoder().encode
 EXECUTOR_HEADER = "cmbs-executor"
 
 
@@ -174,15 +173,15 @@ class CallRoutes:
             call_id = name_call(record.event_id, execution.intent.candidate)
             shown.append(show_call(find_call_record(server.settled, space, call_id), reader))
         cursor = cursor_of(*map(str, page[limit - 1])) if len(page) > limit else None
-        return Response(200, _ENCODE(schemas.CallsPage(shown, cursor)))
+        return Response(200, encode_answer(schemas.CallsPage(shown, cursor)))
 
     def _respond(self, request: Request, found: CallRecord, answer: SpaceAnswer | None = None) -> Response:
         reader = Reader(request.actor, found.space.policy)
         if answer is None:
-            return Response(200, _ENCODE(show_call(found, reader)))
+            return Response(200, encode_answer(show_call(found, reader)))
         shown = show_call(found, reader, answer)
         place = REPLAYED if answer.repeated else say_head(answer.space.head.seq, answer.space.head_event_id)
-        return Response(200, _ENCODE(shown), [place])
+        return Response(200, encode_answer(shown), [place])
 
 
 def _list_claimable(space: Space, request: Request) -> list[Position]:
