@@ -33,6 +33,8 @@ from cmbs.api.sessions import (
 from cmbs.api.spaces import (
     ApprovalItem,
     ApprovalsPage,
+    CallResponse,
+    CallsPage,
     CapabilitiesPage,
     CapabilityResponse,
     CaseResponse,
@@ -1059,8 +1061,8 @@ class AsyncOperations:
             space_id: The space.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
-            status: Only those with this status. One of `denied`, `asked`, `parked`, `running`, `committed`,
-                `failed`, `expired`, `rejected`, `withdrawn`.
+            status: Only those with this status. One of `denied`, `asked`, `parked`, `ready`, `running`,
+                `committed`, `failed`, `expired`, `rejected`, `withdrawn`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
             case_id: Only those of this case.
             agent: Only those that this agent proposed.
@@ -1194,8 +1196,8 @@ class AsyncOperations:
             space_id: The space.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
-            status: Only those with this status. One of `running`, `in_doubt`, `succeeded`, `failed`, `timed_out`,
-                `result_refused`.
+            status: Only those with this status. One of `ready`, `running`, `in_doubt`, `succeeded`, `failed`,
+                `timed_out`, `result_refused`, `not_started`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
             case_id: Only those of this case.
             agent: Only those that this agent proposed.
@@ -1501,7 +1503,7 @@ class AsyncOperations:
         *,
         uses: int | None = None,
         expires_at: str | None = None,
-        args_hash: str | None = None,
+        call_hash: str | None = None,
     ) -> SettledApproval:
         """Approve exactly what was asked.
 
@@ -1513,10 +1515,10 @@ class AsyncOperations:
             approval_id: The request for approval.
             uses: How many such calls it covers.
             expires_at: When it expires.
-            args_hash: The hash of the args that the approver saw; refused if it differs.
+            call_hash: The `call_hash` that the approver was shown; refused if it differs.
         """
         answer: SettledApproval = await self._call(
-            "approve", space_id=space_id, approval_id=approval_id, uses=uses, expires_at=expires_at, args_hash=args_hash
+            "approve", space_id=space_id, approval_id=approval_id, uses=uses, expires_at=expires_at, call_hash=call_hash
         )
         return answer
 
@@ -1542,6 +1544,7 @@ class AsyncOperations:
         result: Json = None,
         error: str | None = None,
         duration_ms: int | None = None,
+        nonce: str | None = None,
     ) -> RecordedOutcome:
         """Report the outcome of an execution.
 
@@ -1553,6 +1556,7 @@ class AsyncOperations:
             execution_id: The execution.
             result: Any JSON value.
             error: What failed.
+            nonce: The secret of the claim, if the call was claimed.
         """
         answer: RecordedOutcome = await self._call(
             "report_outcome",
@@ -1562,6 +1566,7 @@ class AsyncOperations:
             result=result,
             error=error,
             duration_ms=duration_ms,
+            nonce=nonce,
         )
         return answer
 
@@ -1581,6 +1586,7 @@ class AsyncOperations:
         idempotent: bool | None = None,
         facts: Mapping[str, str] | None = None,
         caller_facts: bool | None = None,
+        executor: str | None = None,
     ) -> StepResponse:
         """Register a tool, or a new version of one.
 
@@ -1596,6 +1602,7 @@ class AsyncOperations:
             idempotent: A call in doubt may be repeated.
             facts: Fact keys, and the path of each value in the result.
             caller_facts: Results of a `caller` tool, which its agent reports, set its facts.
+            executor: Who runs calls of a `caller` tool: the id of an executor; by default the calling agent.
         """
         answer: StepResponse = await self._call(
             "register_tool",
@@ -1612,6 +1619,7 @@ class AsyncOperations:
             idempotent=idempotent,
             facts=facts,
             caller_facts=caller_facts,
+            executor=executor,
         )
         return answer
 
@@ -1865,6 +1873,158 @@ class AsyncOperations:
         answer: StepResponse = await self._call(
             "reject_policy_change", space_id=space_id, change_id=change_id, reason=reason
         )
+        return answer
+
+    async def make_call(
+        self,
+        space_id: str,
+        tool_id: str,
+        *,
+        args: Json = None,
+        case_id: str | None = None,
+        capability_token_id: str | None = None,
+        idempotency_key: str | None = None,
+        forwarded: Json = None,
+        claim: Mapping[str, Json] | None = None,
+        wait_seconds: int | None = None,
+        defer_ms: int | None = None,
+        ask_ms: int | None = None,
+    ) -> CallResponse:
+        """Call a tool.
+
+        PROPOSE, of one call. The server takes the newest state and a token of the caller's. The registration of the
+        tool says who runs it: the server, the caller, or an executor. A writing call without an idempotency key
+        joins the same call of the same actor and case while that is open or in doubt; `joined` says so. A call that
+        is not let through has a `refusal`. A program that runs calls for an agent sends its own credential in
+        `Cmbs-Executor`, beside the agent's.
+
+        Args:
+            space_id: The space.
+            args: A JSON object.
+            case_id: The case that it belongs to.
+            capability_token_id: The token that covers it. By default one of the caller's that does.
+            idempotency_key: A call under one key runs once. Without one, a writing call joins the same open call.
+            forwarded: Fields of the request beside its arguments. What the policy does not let through is left out.
+            wait_seconds: How long to wait for it to end.
+            defer_ms: How long it may wait for what it depends on.
+            ask_ms: How long it may wait for approval.
+        """
+        answer: CallResponse = await self._call(
+            "make_call",
+            space_id=space_id,
+            tool_id=tool_id,
+            args=args,
+            case_id=case_id,
+            capability_token_id=capability_token_id,
+            idempotency_key=idempotency_key,
+            forwarded=forwarded,
+            claim=claim,
+            wait_seconds=wait_seconds,
+            defer_ms=defer_ms,
+            ask_ms=ask_ms,
+        )
+        return answer
+
+    async def list_calls(
+        self, space_id: str, *, cursor: str | None = None, limit: int | None = None, wait_seconds: int | None = None
+    ) -> CallsPage:
+        """List calls that wait for you to run them.
+
+        Those that are allowed and that this caller may claim, the oldest first. With `wait_seconds` the answer
+        comes as soon as there is one.
+
+        Args:
+            space_id: The space.
+            cursor: The `next_cursor` of the page before.
+            limit: How many items at most. The largest page is a setting of the server.
+            wait_seconds: Seconds to wait for news before the answer, which then is as it is. The longest is a
+                setting of the server.
+        """
+        answer: CallsPage = await self._call(
+            "list_calls", space_id=space_id, cursor=cursor, limit=limit, wait_seconds=wait_seconds
+        )
+        return answer
+
+    async def get_call(self, space_id: str, call_id: str, *, wait_seconds: int | None = None) -> CallResponse:
+        """One call.
+
+        Where it stands now, or, with `wait_seconds`, as soon as it has ended or the caller has to run it.
+
+        Args:
+            space_id: The space.
+            call_id: The call.
+            wait_seconds: Seconds to wait for news before the answer, which then is as it is. The longest is a
+                setting of the server.
+        """
+        answer: CallResponse = await self._call(
+            "get_call", space_id=space_id, call_id=call_id, wait_seconds=wait_seconds
+        )
+        return answer
+
+    async def claim_call(self, space_id: str, call_id: str, nonce_hash: str, call_hash: str) -> CallResponse:
+        """Claim a call, to run it.
+
+        START. The call is decided again on the newest state: run it only if the answer says `running`. Exactly one
+        claim succeeds; the same claim again is a repeat, another one a conflict. For the executor that the tool
+        names, or for the agent that made the call.
+
+        Args:
+            space_id: The space.
+            call_id: The call.
+            nonce_hash: The SHA-256 of a secret that the outcome has to present.
+            call_hash: The `call_hash` of what is going to be sent; a conflict if another was decided.
+        """
+        answer: CallResponse = await self._call(
+            "claim_call", space_id=space_id, call_id=call_id, nonce_hash=nonce_hash, call_hash=call_hash
+        )
+        return answer
+
+    async def report_call(
+        self,
+        space_id: str,
+        call_id: str,
+        status: str,
+        *,
+        result: Json = None,
+        error: str | None = None,
+        duration_ms: int | None = None,
+        nonce: str | None = None,
+    ) -> CallResponse:
+        """Report what came of a call.
+
+        RECORD_OUTCOME. By the one who claimed it, with the nonce, also after its deadline; or by an operator for a
+        call in doubt, which needs the scope `spaces:operate`. The first report counts.
+
+        Args:
+            space_id: The space.
+            call_id: The call.
+            result: Any JSON value.
+            error: What failed.
+            nonce: The secret of the claim, if the call was claimed.
+        """
+        answer: CallResponse = await self._call(
+            "report_call",
+            space_id=space_id,
+            call_id=call_id,
+            status=status,
+            result=result,
+            error=error,
+            duration_ms=duration_ms,
+            nonce=nonce,
+        )
+        return answer
+
+    async def withdraw_call(self, space_id: str, call_id: str, *, reason: str | None = None) -> CallResponse:
+        """Withdraw a call that waits.
+
+        WITHDRAW, of its proposal: of all calls that were proposed together. What runs already goes on.
+
+        Args:
+            space_id: The space.
+            call_id: The call.
+            reason: Free text for people.
+        """
+        answer: CallResponse = await self._call("withdraw_call", space_id=space_id, call_id=call_id, reason=reason)
         return answer
 
     async def prove_space_inclusion(self, space_id: str, *, at: Moment | None = None) -> dict[str, Any]:

@@ -165,6 +165,15 @@ def _advise_on_nothing(refused: Refused, decided: CandidateDecision) -> Refusal:
 
 def _advise_on_keys(refused: Refused, decided: CandidateDecision) -> Refusal:
     """Keys outside of all namespaces, or of namespaces that this actor does not write."""
+    if isinstance(refused.proposal.candidates[decided.candidate], ToolCall):
+        return Refusal(
+            code=decided.reason_code,
+            message=f"an actor of kind `{refused.proposer.kind.value}` makes no calls of its own",
+            next="make the call with the agent's credential, and claim it with this one",
+            field="actor.kind",
+            found=refused.proposer.kind.value,
+            accepted=[ActorKind.AGENT.value],
+        )
     allowed = proposable_by(refused.proposer.kind)
     accepted = [f"{namespace}." for namespace in sorted(allowed)]
     kind = refused.proposer.kind.value
