@@ -41,6 +41,8 @@ class MakeCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claim: Claim | msgspec.UnsetType = msgspec.UNSET
     defer_ms: int = _WAIT_MS
     ask_ms: int = _WAIT_MS
+    # Whether a call with a key of its own joins the same writing call under another key, as one without a key does.
+    joins: bool = False
     belief: list[BeliefReading] = []
     known_calls: KnownCalls = msgspec.UNSET
     queued: bool | msgspec.UnsetType = msgspec.UNSET
@@ -128,7 +130,7 @@ def complete_call(space: Space, message: MakeCall, actor: Actor, stamp: Stamp) -
     call = _forward_allowed(space, message.call)
     if call.capability_token_id is None:
         call = msgspec.structs.replace(call, capability_token_id=_choose_token(space, call, actor, stamp.ts))
-    known = _find_same(space, call, message.case_id, actor)
+    known = _find_same(space, call, message, actor)
     if known is not None:
         return Repeat(known.seq)
     if call.idempotency_key is None and tool is not None and tool.writes:
@@ -180,23 +182,26 @@ def _choose_token(space: Space, call: ToolCall, actor: Actor, now: str) -> str |
     return covering
 
 
-def _find_same(space: Space, call: ToolCall, case_id: str | msgspec.UnsetType, actor: Actor) -> ProposalRecord | None:
+def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) -> ProposalRecord | None:
     """The proposal of the call that this one repeats, by its key, or joins, because the same is open."""
-    if call.idempotency_key is None:
-        known_id = space.open_calls.get(_open_key(call, case_id, actor))
-        return None if known_id is None else space.proposals.get(known_id)
-    execution = space.executions.get(find_call(space, call.tool_id, call.idempotency_key, actor.id) or "")
-    if execution is None or execution.intent.args_hash != hash_of_args(call):
-        return None
-    record = space.proposals.get(execution.proposal_id)
-    return None if record is None or record.case_id != _case_of(case_id) else record
+    key, case_id = call.idempotency_key, _case_of(message.case_id)
+    if key is not None:
+        execution = space.executions.get(find_call(space, call.tool_id, key, actor.id) or "")
+        if execution is not None and execution.intent.args_hash == hash_of_args(call):
+            record = space.proposals.get(execution.proposal_id)
+            return None if record is None or record.case_id != case_id else record
+    open_key = _open_key(call, case_id, actor)
+    known_id = space.open_calls.get(open_key)
+    if known_id is None and message.joins is True:
+        known_id = space.open_calls.get(open_key._replace(idempotency_key=None))
+    return None if known_id is None else space.proposals.get(known_id)
 
 
 # --- what is open -----------------------------------------------------------------------------------------------------
 
 
 def index_open_calls(space: Space) -> Map[OpenCallKey, str]:
-    """The open writing calls, from everything that the space holds."""
+    """The open calls, from everything that the space holds."""
     found: Map[OpenCallKey, str] = Map()
     for record in sorted(space.proposals.values(), key=_by_seq):
         if record.status in UNSETTLED:
@@ -206,7 +211,7 @@ def index_open_calls(space: Space) -> Map[OpenCallKey, str]:
 
 
 def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[OpenCallKey, str]:
-    """The open writing calls after a step; `after` is what it leads to, but for these."""
+    """The open calls after a step; `after` is what it leads to, but for these."""
     found = before.open_calls
     for proposal_id in event.result.statuses:
         record, known = after.proposals[proposal_id], before.proposals.get(proposal_id)
@@ -224,12 +229,16 @@ def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[Ope
 def _open_calls_of(space: Space, record: ProposalRecord) -> Iterator[tuple[OpenCallKey, str]]:
     proposal = record.message.proposal
     for candidate in proposal.candidates:
-        if isinstance(candidate, ToolCall) and _writes(space, candidate):
-            yield _open_key(candidate, proposal.case_id, record.actor), proposal.proposal_id
+        if isinstance(candidate, ToolCall):
+            key = _open_key(candidate, record.case_id, record.actor)
+            if key.idempotency_key is not None:
+                yield key, proposal.proposal_id
+            if _writes(space, candidate):
+                yield key._replace(idempotency_key=None), proposal.proposal_id
 
 
-def _open_key(call: ToolCall, case_id: str | msgspec.UnsetType, actor: Actor) -> OpenCallKey:
-    return OpenCallKey((actor.kind, actor.id), _case_of(case_id), call.tool_id, hash_of_args(call))
+def _open_key(call: ToolCall, case_id: str | None, actor: Actor) -> OpenCallKey:
+    return OpenCallKey((actor.kind, actor.id), case_id, call.tool_id, hash_of_args(call), call.idempotency_key)
 
 
 def _case_of(case_id: str | msgspec.UnsetType) -> str | None:
