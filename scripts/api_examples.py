@@ -23,7 +23,7 @@ from cmbs.http.app import BeliefApp
 from cmbs.http.service import Service
 from cmbs.spi import discover_providers
 from cmbs.stores.memory import InMemoryStore
-from cmbs.substrate.kernel.executions import hash_of_nonce
+from cmbs.substrate.kernel.calls import hash_of_nonce
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.transparency.kernel.notes import Algorithm, SigningKey
@@ -314,7 +314,9 @@ class Recorder:
         self._record(_PLANNER, "report_call", {**outcome, "nonce": _NONCE})
         self._record(_PLANNER, "report_outcome", {**outcome, "nonce": _NONCE})
         made = self._record(
-            _PLANNER, "make_call", {"tool_id": "service.restart", "args": {"service": "checkout"}, "case_id": "INC-1042"}
+            _PLANNER,
+            "make_call",
+            {"tool_id": "service.restart", "args": {"service": "checkout"}, "case_id": "INC-1042"},
         )
         shown, self.ids["call_id"] = self.ids["call_id"], made["call_id"]
         self._record(_PLANNER, "withdraw_call", {"reason": "one restart is enough"})

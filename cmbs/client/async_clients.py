@@ -30,7 +30,7 @@ from cmbs.client.exchange import (
     exchange,
 )
 from cmbs.client.following import MAX_EVENT_BYTES, SILENCE_SECONDS, Follow, open_follow
-from cmbs.client.steps import Done, Steps, advance
+from cmbs.api.steps import Done, Steps, advance
 from cmbs.errors import CmbsError, InvalidRequest
 
 T = TypeVar("T")

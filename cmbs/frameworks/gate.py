@@ -17,7 +17,7 @@ import msgspec
 from cmbs.api.call import Call, build_call, find_operation
 from cmbs.api.spaces import ExecutionResponse, ProposalResponse
 from cmbs.client import AsyncCase, Case
-from cmbs.client.steps import Steps
+from cmbs.api.steps import Steps
 from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, RecordNotFound
 from cmbs.frameworks.answers import (
     ENDED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from cmbs.client.steps import Steps
+from cmbs.api.steps import Steps
 from cmbs.errors import InvalidRequest
 from cmbs.frameworks.answers import Answer, Question
 from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest

@@ -8,6 +8,7 @@ that is the same is joined instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -109,6 +110,11 @@ def hash_of_call(
         "tool_hash": hash_of_tool(space, tool_id),
     }
     return hash_tagged(Domain.CALL, canonical.encode(shown)).hex()
+
+
+def hash_of_nonce(nonce: str) -> str:
+    """What a claim says of the secret that its outcome has to present."""
+    return sha256(nonce.encode()).hexdigest()
 
 
 def claims(space: Space, tool: Tool, claim: Claim) -> bool:

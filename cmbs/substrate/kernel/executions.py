@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from cmbs.refusals import find_nearest
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, arbitrate_in_case, recheck
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, effective_changes
-from cmbs.substrate.kernel.calls import hash_of_call, is_executor, is_run_by_server
+from cmbs.substrate.kernel.calls import hash_of_call, hash_of_nonce, is_executor, is_run_by_server
 from cmbs.substrate.kernel.events import (
     Changes,
     MarkInDoubt,
@@ -296,11 +295,6 @@ def _shows_nonce(execution: Execution, message: RecordOutcome, actor: Actor) -> 
         return True
     nonce = message.nonce
     return not isinstance(nonce, msgspec.UnsetType) and hash_of_nonce(nonce) == execution.nonce_hash
-
-
-def hash_of_nonce(nonce: str) -> str:
-    """What a claim says of the secret that its outcome has to present."""
-    return sha256(nonce.encode()).hexdigest()
 
 
 def _is_acceptable(execution: Execution, result: bytes) -> bool:
