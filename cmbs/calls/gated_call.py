@@ -18,9 +18,8 @@ from cmbs.api.spaces import CallResponse, CallWaitKind
 from cmbs.api.steps import Steps
 from cmbs.errors import Conflict, InvalidRequest
 from cmbs.ledger.tagged_hash import describe_large_result
-from cmbs.substrate.kernel.calls import CALLER, hash_of_nonce
-from cmbs.substrate.kernel.events import OutcomeStatus
-from cmbs.substrate.kernel.words import CallStatus
+from cmbs.substrate.kernel.events import OutcomeStatus, hash_of_nonce
+from cmbs.substrate.kernel.words import CALLER, CallStatus
 
 # Beyond this a result is recorded by its hash alone.
 MAX_RESULT_BYTES = 65_536
@@ -51,8 +50,7 @@ class GatedCall:
     Args:
         space_id: The space.
         request: What is asked for; None to go on with a call that was made before.
-        runner: As whom the holder runs calls: the id of an executor, or `caller`, the agent that makes the call. None
-            for a holder that runs none.
+        runner: As whom the holder runs calls: the id of an executor, or `caller`, the agent that makes the call.
         nonce: The secret of a claim that was made before; by default a new one.
     """
 
@@ -61,7 +59,7 @@ class GatedCall:
         space_id: str,
         request: CallRequest | None = None,
         *,
-        runner: str | None = CALLER,
+        runner: str = CALLER,
         nonce: str | None = None,
     ) -> None:
         self.space_id = space_id
@@ -109,24 +107,13 @@ class GatedCall:
 
     # --- steps ---
 
+    def make(self) -> Steps[CallResponse]:
+        """Make the call, or join the same one. If it is the holder's to run, it waits to be claimed."""
+        return (yield from self._make(None))
+
     def begin(self) -> Steps[CallResponse]:
-        """Make the call, and claim it if it is allowed and the holder's to run."""
-        asked = self.request
-        if asked is None:
-            raise InvalidRequest("this is a call that was made before: resume it")
-        answer = yield from self._ask(
-            "make_call",
-            tool_id=asked.tool_id,
-            args=dict(asked.args),
-            case_id=asked.case_id,
-            capability_token_id=asked.token,
-            idempotency_key=asked.idempotency_key,
-            joins=asked.joins or None,
-            forwarded=asked.forwarded,
-            claim=None if self._runner is None else {"nonce_hash": hash_of_nonce(self.nonce)},
-            defer_ms=asked.defer_ms,
-            ask_ms=asked.ask_ms,
-        )
+        """Make the call, and claim it at once if it is allowed and the holder's to run."""
+        answer = yield from self._make({"nonce_hash": hash_of_nonce(self.nonce)})
         if not answer.joined:
             self._is_ours = answer.is_claimed
         elif self.is_ready or (answer.is_claimed and answer.status is CallStatus.RUNNING):
@@ -153,7 +140,7 @@ class GatedCall:
     def claim(self) -> Steps[bool]:
         """Claim the call; whether the holder runs it now. It is decided again, so that it may wait or end instead."""
         answer = self.answer
-        if self._runner is None or answer.executor != self._runner:
+        if answer.executor != self._runner:
             return False
         try:
             yield from self._ask(
@@ -203,6 +190,26 @@ class GatedCall:
             seconds -= asked
             yield from self._ask("get_call", call_id=self.call_id, wait_seconds=asked)
         return seconds
+
+    def _make(self, claim: Mapping[str, str] | None) -> Steps[CallResponse]:
+        asked = self.request
+        if asked is None:
+            raise InvalidRequest("this is a call that was made before: resume it")
+        return (
+            yield from self._ask(
+                "make_call",
+                tool_id=asked.tool_id,
+                args=dict(asked.args),
+                case_id=asked.case_id,
+                capability_token_id=asked.token,
+                idempotency_key=asked.idempotency_key,
+                joins=asked.joins or None,
+                forwarded=asked.forwarded,
+                claim=claim,
+                defer_ms=asked.defer_ms,
+                ask_ms=asked.ask_ms,
+            )
+        )
 
     def _ask(self, operation_id: str, **arguments: Any) -> Steps[CallResponse]:
         call: Call[Any] = build_call(find_operation(operation_id), {"space_id": self.space_id, **arguments})

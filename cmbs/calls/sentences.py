@@ -9,8 +9,7 @@ import msgspec
 
 from cmbs.api.spaces import CallResponse, CallWait, CallWaitKind
 from cmbs.errors import CmbsError
-from cmbs.substrate.kernel.calls import CALLER
-from cmbs.substrate.kernel.words import CallStatus
+from cmbs.substrate.kernel.words import CALLER, CallStatus
 
 _SERVER = "server"
 _ENDS = {
@@ -77,9 +76,9 @@ def describe_not_made(reason: str) -> str:
     return f"Not done: {reason}. Nothing was changed."
 
 
-def describe_unrecorded(answer: CallResponse, exc: CmbsError) -> str:
+def describe_unrecorded(answer: CallResponse, why: str) -> str:
     """That the call was made, and the server did not take its outcome."""
-    return f"Unknown: the call was made, and its outcome is not on record ({exc}). {_LOOK} Call `{answer.call_id}`."
+    return f"Unknown: the call was made, and its outcome is not on record ({why}). {_LOOK} {_name(answer)}"
 
 
 def describe_error(exc: CmbsError) -> str:

@@ -16,7 +16,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import BeliefSource
-from cmbs.substrate.kernel.calls import SpaceRequest, hash_of_call, hash_of_nonce
+from cmbs.substrate.kernel.calls import SpaceRequest, hash_of_call
 from cmbs.substrate.kernel.checkpoint import freeze_space
 from cmbs.substrate.kernel.events import (
     CreateSpace,
@@ -29,6 +29,7 @@ from cmbs.substrate.kernel.events import (
     RegisterTool,
     SettlePolicy,
     Start,
+    hash_of_nonce,
 )
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import (

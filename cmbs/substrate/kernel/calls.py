@@ -8,7 +8,6 @@ that is the same is joined instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -24,10 +23,9 @@ from cmbs.substrate.kernel.events import Claim, KnownCalls, Propose, SpaceEvent,
 from cmbs.substrate.kernel.model import BeliefReading, Candidate, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.retention import UNSETTLED
 from cmbs.substrate.kernel.state import Execution, OpenCallKey, ProposalRecord, Space
+from cmbs.substrate.kernel.words import CALLER
 
 _CALL_PREFIX = "c"
-# The executor of a `caller` tool that names none: the agent that makes the call.
-CALLER = "caller"
 _WAIT_MS = 3_600_000
 
 
@@ -110,11 +108,6 @@ def hash_of_call(
         "tool_hash": hash_of_tool(space, tool_id),
     }
     return hash_tagged(Domain.CALL, canonical.encode(shown)).hex()
-
-
-def hash_of_nonce(nonce: str) -> str:
-    """What a claim says of the secret that its outcome has to present."""
-    return sha256(nonce.encode()).hexdigest()
 
 
 def claims(space: Space, tool: Tool, claim: Claim) -> bool:

@@ -16,7 +16,7 @@ from cmbs.refusals import find_nearest
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, arbitrate_in_case, recheck
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, effective_changes
-from cmbs.substrate.kernel.calls import hash_of_call, hash_of_nonce, is_executor, is_run_by_server
+from cmbs.substrate.kernel.calls import hash_of_call, is_executor, is_run_by_server
 from cmbs.substrate.kernel.events import (
     Changes,
     MarkInDoubt,
@@ -26,6 +26,7 @@ from cmbs.substrate.kernel.events import (
     SpaceVerb,
     Start,
     StepResult,
+    hash_of_nonce,
 )
 from cmbs.substrate.kernel.model import (
     BeliefReading,
