@@ -116,7 +116,7 @@ class GatedCall:
         answer = yield from self._make({"nonce_hash": hash_of_nonce(self.nonce)})
         if not answer.joined:
             self._is_ours = answer.is_claimed
-        elif self.is_ready or (answer.is_claimed and answer.status is CallStatus.RUNNING):
+        else:
             # Where the answer to an earlier attempt was lost, it is ours already: the same claim again is a repeat.
             yield from self.claim()
         return self.answer
@@ -138,9 +138,13 @@ class GatedCall:
                 return self.answer
 
     def claim(self) -> Steps[bool]:
-        """Claim the call; whether the holder runs it now. It is decided again, so that it may wait or end instead."""
+        """Claim the call, if it is the holder's to run; whether it runs it now.
+
+        It is decided again, so that it may wait or end instead.
+        """
         answer = self.answer
-        if answer.executor != self._runner:
+        is_begun = answer.is_claimed and answer.status is CallStatus.RUNNING and answer.executor == self._runner
+        if not self.is_ready and not is_begun:
             return False
         try:
             yield from self._ask(
