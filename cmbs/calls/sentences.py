@@ -21,10 +21,17 @@ _LOOK = "Read the state that it was to change before you go on."
 
 
 def describe_call(answer: CallResponse, *, may_run: bool = False) -> str:
-    """A call as it stands. `may_run`: the reader has claimed it, and runs it now."""
+    """A call as it stands; of one that is done, its result. `may_run`: the reader has claimed it, and runs it now."""
+    if answer.status is CallStatus.DONE:
+        return describe_result(answer)
+    return describe_status(answer, may_run=may_run)
+
+
+def describe_status(answer: CallResponse, *, may_run: bool = False) -> str:
+    """A call as it stands, without its result."""
     match answer.status:
         case CallStatus.DONE:
-            return describe_result(answer)
+            return f"Done. {_name(answer)}"
         case CallStatus.FAILED:
             why = answer.error or ("its result was refused" if answer.outcome is None else answer.outcome.value)
             return f"Failed: {why}. It is on record as call `{answer.call_id}`."
@@ -60,8 +67,8 @@ def describe_joined(answer: CallResponse) -> str:
 def describe_refusal(answer: CallResponse) -> str:
     """Why a call was not let through, and what to do next."""
     if answer.refusal is None:
-        return answer.reason_code.value
-    return f"{answer.refusal.code}: {answer.refusal.sentence}"
+        return f"`{answer.reason_code.value}`."
+    return f"`{answer.refusal.code}`: {answer.refusal.sentence}"
 
 
 def describe_withdrawn(answer: CallResponse, reason: str) -> str:
@@ -94,8 +101,10 @@ def _name(answer: CallResponse) -> str:
 def _describe_started(answer: CallResponse) -> str:
     if answer.executor == _SERVER:
         return f"The server runs this call now. Wait for it, and do not make it again. Call `{answer.call_id}`."
+    # Of a step that was refused: an outcome without the nonce of the claim, for example.
+    refused = "" if answer.refusal is None else f"Refused: {describe_refusal(answer)}\n"
     runner = "another process of yours" if answer.executor == CALLER else f"executor `{answer.executor}`"
-    return (
+    return refused + (
         f"Unknown: this call was begun by {runner}, and no outcome of it is on record. It may have taken effect, or "
         f"not, or still run.\n{_LOOK} It is not made again until the outcome of call `{answer.call_id}` is reported."
     )

@@ -84,7 +84,7 @@ def test_a_denied_call_says_why_and_what_to_do_next(world: World) -> None:
     gate = world.open_gate()
     denied = begin_answer(gate, ask(gate, "drop", table="orders"))
     assert not denied.has_value
-    assert denied.text.startswith("Not done: the call is not allowed. Nothing was changed.\nNO_ALLOW: ")
+    assert denied.text.startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`: ")
     unknown = begin_answer(gate, ask(gate, "nowhere"))
     assert "UNKNOWN_TOOL" in unknown.text
     bare = Gate(world.open_case())

@@ -98,7 +98,7 @@ def test_of_calls_in_parallel_the_denied_one_says_why_and_the_others_run(world: 
     session = begin(world, [call("look", "c1"), call("drop", "c2", table="orders"), call("look", "c3", service="api")])
     looked, dropped, other = replies(asyncio.run(session.run()))
     assert (looked, other) == ("look of all: done", "look of api: done")
-    assert dropped.startswith("Not done: the call is not allowed. Nothing was changed.\nNO_ALLOW: ")
+    assert dropped.startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`: ")
     assert sorted(world.ran) == ["look all", "look api"]
 
 

@@ -123,7 +123,7 @@ def test_of_calls_in_parallel_the_denied_one_says_why_and_the_others_run(world: 
     looked, dropped, other = replies(session.start())
     assert (looked, other) == (("success", "look of all: done"), ("success", "look of api: done"))
     assert dropped[0] == "denied"
-    assert dropped[1].startswith("Not done: the call is not allowed. Nothing was changed.\nNO_ALLOW: ")
+    assert dropped[1].startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`: ")
     assert sorted(world.ran) == ["look all", "look api"]
 
 

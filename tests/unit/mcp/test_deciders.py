@@ -145,7 +145,7 @@ def test_dockers_gateway_gets_nothing_for_what_is_allowed_and_a_result_for_what_
             result = mcp_types.CallToolResult.model_validate_json(denied.content, by_name=False)
             assert result.is_error
             told = result.content[0].text  # type: ignore[union-attr]
-            assert told.startswith("Not done: the call is not allowed. Nothing was changed.\nNO_ALLOW")
+            assert told.startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`")
             assert "ask an operator for a rule that allows it" in told
             assert not docker_lets_through(await bench.post(docker.PATH, ask_docker("push", {"force": True})))
             assert await bench.proposals() == [
@@ -220,7 +220,7 @@ def test_agentgateway_is_let_through_or_told_why_not_and_reports_what_came_of_it
                 "error",
                 pb.AuthorizationError.PERMISSION_DENIED,
             )
-            assert denied.error.reason.startswith("Not done: the call is not allowed. Nothing was changed.\nNO_ALLOW")
+            assert denied.error.reason.startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`")
             assert json.loads(denied.error.mcp_error)["call_id"].startswith("c-")
             outcomes: list[Json] = [
                 {"content": [{"type": "text", "text": "found"}]},
