@@ -231,7 +231,7 @@ ACTION_TOOLS = (
     ToolRow(
         "wait_for_action",
         "Wait for an action",
-        "Wait for a call that needs an approval, waits for a change or runs, and get its result.",
+        "Wait for a call that is not over, and get its result.",
         WaitArgs,
         Action,
         wait_for_action,
