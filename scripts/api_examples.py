@@ -314,7 +314,9 @@ class Recorder:
         self._record(_PLANNER, "report_call", {**outcome, "nonce": _NONCE})
         self._record(_PLANNER, "report_outcome", {**outcome, "nonce": _NONCE})
         made = self._record(
-            _PLANNER, "make_call", {"tool_id": "service.restart", "args": {"service": "checkout"}, "case_id": "INC-1042"}
+            _PLANNER,
+            "make_call",
+            {"tool_id": "service.restart", "args": {"service": "checkout"}, "case_id": "INC-1042"},
         )
         shown, self.ids["call_id"] = self.ids["call_id"], made["call_id"]
         self._record(_PLANNER, "withdraw_call", {"reason": "one restart is enough"})

@@ -7,7 +7,7 @@ that is the same is joined instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.capabilities import Demand, is_exhausted, token_line, use_fault
 from cmbs.substrate.kernel.arbitration.stages import find_call, hash_of_args, hash_of_tool
 from cmbs.substrate.kernel.events import Claim, KnownCalls, Propose, SpaceEvent, SpaceMessage
-from cmbs.substrate.kernel.model import BeliefReading, Candidate, Proposal, Provenance, Tool, ToolCall, ToolKind
+from cmbs.substrate.kernel.model import BeliefReading, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.retention import UNSETTLED
 from cmbs.substrate.kernel.state import Execution, OpenCallKey, ProposalRecord, Space
 
@@ -182,14 +182,16 @@ def _choose_token(space: Space, call: ToolCall, actor: Actor, now: str) -> str |
 
 def _find_same(space: Space, call: ToolCall, case_id: str | msgspec.UnsetType, actor: Actor) -> ProposalRecord | None:
     """The proposal of the call that this one repeats, by its key, or joins, because the same is open."""
+    case = None if isinstance(case_id, msgspec.UnsetType) else case_id
     if call.idempotency_key is None:
-        known_id = space.open_calls.get(_open_key(call, case_id, actor))
+        key = OpenCallKey((actor.kind, actor.id), case, call.tool_id, hash_of_args(call))
+        known_id = space.open_calls.get(key)
         return None if known_id is None else space.proposals.get(known_id)
     execution = space.executions.get(find_call(space, call.tool_id, call.idempotency_key, actor.id) or "")
     if execution is None or execution.intent.args_hash != hash_of_args(call):
         return None
     record = space.proposals.get(execution.proposal_id)
-    return None if record is None or record.case_id != _case_of(case_id) else record
+    return None if record is None or record.case_id != case else record
 
 
 # --- what is open -----------------------------------------------------------------------------------------------------
@@ -200,8 +202,7 @@ def index_open_calls(space: Space) -> Map[OpenCallKey, str]:
     found: Map[OpenCallKey, str] = Map()
     for record in sorted(space.proposals.values(), key=_by_seq):
         if record.status in UNSETTLED:
-            for key, proposal_id in _open_calls_of(space, record):
-                found = found.set(key, proposal_id)
+            found = found.update(dict.fromkeys(_list_keys(space, record), record.message.proposal.proposal_id))
     return found
 
 
@@ -213,7 +214,7 @@ def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[Ope
         was_open, is_open = known is not None and known.status in UNSETTLED, record.status in UNSETTLED
         if was_open == is_open:
             continue
-        for key, _ in _open_calls_of(after, record):
+        for key in _list_keys(after, record):
             if is_open:
                 found = found.set(key, proposal_id)
             elif found.get(key) == proposal_id:
@@ -221,24 +222,12 @@ def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[Ope
     return found
 
 
-def _open_calls_of(space: Space, record: ProposalRecord) -> Iterator[tuple[OpenCallKey, str]]:
-    proposal = record.message.proposal
-    for candidate in proposal.candidates:
-        if isinstance(candidate, ToolCall) and _writes(space, candidate):
-            yield _open_key(candidate, proposal.case_id, record.actor), proposal.proposal_id
-
-
-def _open_key(call: ToolCall, case_id: str | msgspec.UnsetType, actor: Actor) -> OpenCallKey:
-    return OpenCallKey((actor.kind, actor.id), _case_of(case_id), call.tool_id, hash_of_args(call))
-
-
-def _case_of(case_id: str | msgspec.UnsetType) -> str | None:
-    return None if isinstance(case_id, msgspec.UnsetType) else case_id
-
-
-def _writes(space: Space, candidate: Candidate) -> bool:
-    tool = space.tools.get(candidate.tool_id) if isinstance(candidate, ToolCall) else None
-    return tool is not None and tool.writes
+def _list_keys(space: Space, record: ProposalRecord) -> list[OpenCallKey]:
+    """The writing calls of a proposal."""
+    actor, tools = (record.actor.kind, record.actor.id), space.tools
+    calls = [each for each in record.message.proposal.candidates if isinstance(each, ToolCall)]
+    writing = [each for each in calls if each.tool_id in tools and tools[each.tool_id].writes]
+    return [OpenCallKey(actor, record.case_id, each.tool_id, hash_of_args(each)) for each in writing]
 
 
 def _by_seq(record: ProposalRecord) -> int:
