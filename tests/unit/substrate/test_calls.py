@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from cmbs.substrate.kernel.events import (
     ExpiryOf,
     OpenCase,
     OutcomeStatus,
+    Propose,
     RecordOutcome,
     RegisterTool,
     Reject,
@@ -31,10 +32,15 @@ from cmbs.substrate.kernel.events import (
     Withdraw,
 )
 from cmbs.substrate.kernel.executions import hash_of_nonce
+from cmbs.substrate.kernel.insight.advice import advise_on_record
+from cmbs.substrate.kernel.insight.impact import impact_of
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import Budget, StateDelta, ToolCall
+from cmbs.substrate.kernel.policy.policy import compile_policy, validate_policy
+from cmbs.substrate.kernel.proposals import trace_decision
 from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus, ProposalStatus
 from cmbs.substrate.turns import Line
+from tests.support.epochs import epochs_of
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -44,6 +50,7 @@ from tests.support.spaces import (
     OTHER_AGENT,
     ROOT,
     SPACE,
+    STREAM,
     TOKEN,
     World,
     call,
@@ -59,10 +66,16 @@ from tests.support.spaces import (
 )
 
 GATEWAY = Actor(ActorKind.EXECUTOR, "gateway")
-UNMET = constraint(
-    effect="deny", subject={"tool_id": "t"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"
-)
+NO_GO = {"op": "missing", "args": ["fact.go"]}
+UNMET = constraint(effect="deny", subject={"tool_id": "t"}, when=NO_GO, on_fail="defer")
 POLICY = {"constraint.any": ANY, "constraint.ask": ASKING}
+
+
+@pytest.fixture
+def short_epochs() -> Iterator[None]:
+    """What is settled leaves the state after a few entries, also when the log is replayed in the end."""
+    with epochs_of(4):
+        yield
 
 
 def make(world: World, tool_id: str = "t", args: Any = None, actor: Actor = AGENT, **parts: Any) -> SpaceAnswer:
@@ -347,10 +360,8 @@ def test_a_call_that_has_to_wait_by_now_is_parked_and_starts_afterwards(world: W
     answer = make(world)
     change_policy(world, {"constraint.wait": UNMET})
     world.claim(execution_id(world, answer))
-    assert (read(world, answer).status, list(world.space.parked)) == (
-        CallStatus.WAITING,
-        [read(world, answer).proposal_id],
-    )
+    found = read(world, answer)
+    assert (found.status, list(world.space.parked)) == (CallStatus.WAITING, [found.proposal_id])
     world.know(go="yes")
     world.report(execution_id(world, answer))
     assert read(world, answer).status is CallStatus.DONE
@@ -533,3 +544,94 @@ def test_a_change_of_state_that_waits_is_shown_with_a_hash_of_its_own(world: Wor
     (asked,) = world.propose(StateDelta({"fact.a": "1"}), actor=ENCODER).event.result.asked
     assert (asked.tool_id, len(asked.call_hash)) == (None, 64)
     assert world.propose(facts(b="1"), actor=ENCODER).event.result.asked[0].call_hash != asked.call_hash
+
+
+# --- the rest of what follows -----------------------------------------------------------------------------------------
+
+
+def test_what_a_start_decided_is_told_again_and_tried_under_another_policy(world: World) -> None:
+    world.open(caller_tool("t"))
+    answer = make(world)
+    change_policy(world, {"constraint.wait": UNMET})
+    started = world.claim(execution_id(world, answer))
+    before = world.server.at(SPACE, started.seq - 1)
+    assert trace_decision(before, started.event).reason_code == "CONSTRAINT_DENIED"
+    found = impact_of(SPACE, world.log.read(STREAM), compile_policy({"constraint.any": ANY}))
+    assert [(each.seq, each.kind.value) for each in found.flips] == [(started.seq, "defer→allow")]
+
+
+@pytest.mark.req("CALL-JOIN-01")
+def test_a_call_under_a_key_is_found_however_long_ago_it_ended(short_epochs: None, world: World) -> None:
+    world.open(caller_tool("t"))
+    first = make(world, args={"x": 1}, key="k")
+    world.report(execution_id(world, first))
+    for number in range(12):
+        world.propose(delta(a=str(number)))
+    again = make(world, args={"x": 1}, key="k")
+    assert (read(world, first).status, read(world, again).status) == (CallStatus.DONE, CallStatus.DONE)
+    assert not make(world, args={"x": 3}).repeated
+
+
+def test_a_proposal_whose_calls_wait_for_different_things_stands_where_the_nearest_does(world: World) -> None:
+    world.open(caller_tool("t"), caller_tool("w"), caller_tool("x", executor="gateway"), policy={
+        **POLICY, "constraint.wait": constraint(effect="deny", subject={"tool_id": "w"}, when=NO_GO, on_fail="defer"),
+    })  # fmt: skip
+
+    def expire_first(proposal_id: str, *candidates: ToolCall, starts: bool = False) -> ProposalStatus:
+        world.propose(*candidates, atomic=False, proposal_id=proposal_id, defer_ms=60_000)
+        ready = world.space.proposals[proposal_id].execution_ids
+        if starts:
+            world.claim(ready[-1], GATEWAY)
+        world.clock.advance(timedelta(minutes=1))
+        world.say(Expire(ExpiryOf.EXECUTION, ready[0]), ENGINE)
+        return status(world.space, proposal_id)
+
+    def relayed(number: str) -> ToolCall:
+        return call("x", {"n": number}, key=number)
+
+    assert expire_first("p", relayed("1"), call("w", key="2")) is ProposalStatus.PARKED
+    assert expire_first("q", relayed("3"), relayed("4")) is ProposalStatus.READY
+    assert expire_first("r", relayed("5"), relayed("6"), starts=True) is ProposalStatus.RUNNING
+
+
+def test_an_outcome_leaves_a_proposal_ready_where_another_call_waits_to_be_started(world: World) -> None:
+    world.open(caller_tool("t"), caller_tool("x", executor="gateway"))
+    world.propose(call("t", key="1"), call("x", key="2"), proposal_id="p")
+    own, relayed = world.space.proposals["p"].execution_ids
+    world.report(own)
+    assert status(world.space, "p") is ProposalStatus.READY
+    world.claim(relayed, GATEWAY)
+    world.say(RecordOutcome(relayed, OutcomeStatus.SUCCEEDED, nonce=f"nonce of {relayed}"), GATEWAY)
+    assert status(world.space, "p") is ProposalStatus.COMMITTED
+
+
+def test_a_proposal_that_waits_for_the_call_of_another_moves_with_it_when_that_does_not_start(world: World) -> None:
+    world.open(caller_tool("t"))
+    world.propose(call("t", key="own"), proposal_id="other")
+    answer = make(world, key="k")
+    world.propose(call("t"), call("t", key="k", token=TOKEN), atomic=False, proposal_id="waits")
+    change_policy(world, {"constraint.no": constraint(effect="deny", subject={"tool_id": "t"})})
+    world.claim(execution_id(world, answer))
+    assert status(world.space, "waits") is ProposalStatus.RUNNING
+
+
+def test_a_queue_is_no_part_of_what_was_asked(world: World) -> None:
+    world.open(http_tool("t"))
+    proposal = world.proposal(call("t"), proposal_id="p")
+    queued = world.say(Propose(proposal, queued=True), AGENT)
+    again = world.say(Propose(proposal), AGENT)
+    assert (again.repeated, again.seq) == (True, queued.seq)
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '[""]'])
+def test_what_is_forwarded_is_a_list_of_names(text: str) -> None:
+    [fault] = validate_policy({"policy.forward.t": text})
+    assert "list of names of fields" in fault.message
+
+
+def test_an_executor_that_calls_is_told_whose_credential_to_use(world: World) -> None:
+    world.open(caller_tool("t"))
+    answer = make(world, actor=GATEWAY)
+    [refusal] = advise_on_record(world.space, read(world, answer).record, GATEWAY)
+    assert (refusal.field, refusal.accepted) == ("actor.kind", ["agent"])
+    assert "agent's credential" in refusal.next
