@@ -20,6 +20,7 @@ _SESSION = Meta(description="The session.")
 _FORBIDDEN_REASONS = [
     "missing_scope",
     "forged_actor",
+    "not_an_executor",
     "operators_only",
     "remote_without_key",
     "foreign_host",

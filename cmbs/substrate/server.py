@@ -451,7 +451,8 @@ class SubstrateServer:
         try:
             yield taken
         finally:
-            self._executor.release(line, taken.left)
+            if taken.left:
+                self._executor.release(line, taken.left)
 
     def _count_calls(self, command: SpaceCommand) -> tuple[Line, int]:
         """How many calls a command might have the server run, and whose they are."""

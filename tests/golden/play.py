@@ -376,7 +376,7 @@ def _ask_and_wait(world: World) -> None:
         world.propose(call("pay", {"amount": number}, key=f"pay{number}"), delta(paid="1"), ask_ms=60_000)
     asked = sorted(each for each, known in world.space.approvals.items() if known.status == "pending")
     _say(world, Approve(asked[0]), AGENT)
-    _say(world, Approve(asked[0], args_hash="0" * 64))
+    _say(world, Approve(asked[0], call_hash="0" * 64))
     _say(world, Approve(asked[0], 2, "2027-01-01T00:00:00.000000Z"))
     _report_all(world)
     world.propose(call("pay", {"amount": 0}, key="pay again"))
@@ -414,7 +414,7 @@ def _govern_alone(world: World) -> None:
 
 def _report_all(world: World) -> None:
     for execution_id, each in sorted(world.space.executions.items()):
-        if each.status == "running" and each.tool.kind == "caller":
+        if each.status in ("ready", "running") and each.tool.kind == "caller":
             world.report(execution_id)
 
 
@@ -486,8 +486,11 @@ def play_keys(log: AuditLog, clock: ManualClock) -> None:
 
 
 def _make_keys(registry: KeyRegistry) -> None:
-    first = registry.create(ActorKind.OPERATOR, "root", roles=list(Role), label="first \U0001f600")
+    first = registry.create(
+        ActorKind.OPERATOR, "root", roles=[each for each in Role if each is not Role.EXECUTOR], label="first \U0001f600"
+    )
     registry.create(ActorKind.AGENT, "agent", roles=[Role.AGENT], expires_at="2027-01-01T00:00:00.000000Z", by=ROOT)
+    registry.create(ActorKind.EXECUTOR, "gateway", roles=[Role.EXECUTOR], by=ROOT)
     registry.create(ActorKind.AGENT, "scoped", roles=[next(iter(Role))], scopes=list(Scope)[:1])
     registry.revoke(first.key.key_id, "lost", by=SECOND)
 

@@ -9,6 +9,7 @@ from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor
+from cmbs.substrate.kernel.calls import SpaceRequest
 from cmbs.substrate.kernel.checkpoint import freeze_space
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import (
@@ -44,7 +45,7 @@ class DecidedSpace:
         assert self.space is not None
         return self.space
 
-    def decide(self, message: SpaceMessage, actor: Actor = ROOT, key: str | None = None) -> SpaceEvent | Repeat:
+    def decide(self, message: SpaceRequest, actor: Actor = ROOT, key: str | None = None) -> SpaceEvent | Repeat:
         """What a message comes to; nothing is recorded."""
         message = SpaceRequestValidator(SpaceLimits()).validate(SpaceCommand(SPACE, actor, message)).message
         stamp = Stamp(f"00000000-0000-4000-8000-{len(self.entries):012}", self.now, key)

@@ -13,6 +13,7 @@ from cmbs.http import BeliefApp
 from cmbs.http.service import Service
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
+from cmbs.substrate.kernel.events import hash_of_nonce
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.in_process import client_of
@@ -74,6 +75,15 @@ class SpaceClient:
         assert answer.status_code == 200, answer.text
         proposed: dict[str, Any] = answer.json()
         return proposed
+
+    def run(self, call_id: str, outcome: dict[str, Any], who: str = PLANNER) -> dict[str, Any]:
+        """Claim a call, as the one who runs it, and report what came of it."""
+        nonce = f"nonce of {call_id}"
+        claim = {"call_hash": self.get(f"/calls/{call_id}").json()["call_hash"], "nonce_hash": hash_of_nonce(nonce)}
+        claimed = self.post(f"/calls/{call_id}/claim", claim, who)
+        assert claimed.json()["status"] == "running", claimed.text
+        reported: dict[str, Any] = self.post(f"/calls/{call_id}/outcome", {**outcome, "nonce": nonce}, who).json()
+        return reported
 
     def policy_change(self, change_id: str = "c", **parts: Any) -> dict[str, Any]:
         """A change of the newest policy."""

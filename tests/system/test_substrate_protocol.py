@@ -14,7 +14,16 @@ from cmbs.substrate.kernel.events import SpaceEntry, SpaceVerb, StepResult
 from cmbs.substrate.kernel.memory import MemoryReason
 from cmbs.substrate.kernel.model import CandidateDecision, Decision, Failure, ReasonCode, Stage, TraceStep
 from cmbs.substrate.kernel.policy.operators import COMPARISONS
-from cmbs.substrate.kernel.policy.policy import DEGRADE, EXCLUSIVE, INVARIANT, PRIVATE, SCHEMA, THRESHOLD, VALUE
+from cmbs.substrate.kernel.policy.policy import (
+    DEGRADE,
+    EXCLUSIVE,
+    FORWARD,
+    INVARIANT,
+    PRIVATE,
+    SCHEMA,
+    THRESHOLD,
+    VALUE,
+)
 from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS
 from cmbs.substrate.kernel.steps import StepReason
 from cmbs.substrate.kernel.words import FlipStatus
@@ -101,14 +110,14 @@ def _order(fields: tuple[str, ...], documented: list[str]) -> list[str]:
 def test_the_rest_of_the_vocabulary_is_that_of_the_code() -> None:
     assert [names(row[0])[0] for row in table("Explanations", "| status | |")] == [each.value for each in FlipStatus]
     keys = {names(row[0])[0].partition("<")[0] for row in table("Constraints", "| key | value |")}
-    assert keys == {DEGRADE, EXCLUSIVE, INVARIANT, PRIVATE, SCHEMA, THRESHOLD, VALUE}
+    assert keys == {DEGRADE, EXCLUSIVE, FORWARD, INVARIANT, PRIVATE, SCHEMA, THRESHOLD, VALUE}
     (belief,) = [row[1] for row in table("Predicates", "| reference | reads |") if "$belief" in row[0]]
     assert names(belief) == list(BELIEF_FIELDS)
     operators = [op for row in table("Predicates", "| op | args |") for op in names(row[0])]
     assert operators[:8] == ["all", "any", "not", "eq", "in", "exists", "missing", "schema"]
     assert {"eq", "in", *operators[8:]} == COMPARISONS
     writers = {name for row in table("Actors and authority", "| namespace | who") for name in names(row[1])}
-    assert writers == {kind.value for kind in ActorKind} - {"operator"}
+    assert writers == {kind.value for kind in ActorKind} - {"operator", "executor"}
 
 
 @pytest.mark.req("SS01-PROTOCOL-01")

@@ -142,7 +142,7 @@ def test_an_act_waits_for_belief_and_runs_once_it_is_allowed(incident: Incident)
     assert incident.operator.get_case("shop", "INC-1").status == "open"
 
 
-@pytest.mark.req("CALL-01", "CALL-02")
+@pytest.mark.req("CALL-CLAIM-02", "CALL-CLAIM-03")
 def test_of_two_clients_with_one_call_one_runs_it_and_the_other_cannot_report_it(incident: Incident) -> None:
     with incident.case("INC-two") as one, incident.agent.case(space="shop", case_id="INC-two") as other:
         for probe_id in ("disk-free", "resolves"):

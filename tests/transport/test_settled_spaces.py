@@ -47,11 +47,12 @@ def _seq_of(space: SpaceClient, item: dict[str, Any]) -> int:
 def test_lists_and_records_are_the_same_before_and_after_what_is_settled_has_left(space: SpaceClient) -> None:
     space.equip("risky", "safe")
     space.propose(delta(goal_mood="calm"))
-    [approval_id] = space.propose(call("risky", {"x": 1}), proposal_id="asked")["approval_ids"]
+    asked = space.propose(call("risky", {"x": 1}), proposal_id="asked")
+    [approval_id] = asked["approval_ids"]
     approved = space.post(f"/approvals/{approval_id}/approve", {"uses": 1}, LEAD).json()
     [execution_id] = approved["proposal"]["execution_ids"]
     outcome = {"status": "succeeded", "result": {"at": "noon"}}
-    space.post(f"/executions/{execution_id}/outcome", outcome, PLANNER)
+    space.run(asked["calls"]["0"], outcome)
     space.propose(call("risky", {"x": 1}), proposal_id="answered")
     [rejected] = space.propose(call("risky", {"x": 2}, key="k2"), proposal_id="rejected")["approval_ids"]
     space.post(f"/approvals/{rejected}/reject", {}, LEAD)

@@ -63,6 +63,7 @@ def create_ids(_: str) -> dict[str, str]:
         "proposal_id": "p",
         "approval_id": proposed["approval_ids"][0],
         "execution_id": proposed["execution_ids"][0],
+        "call_id": proposed["calls"]["0"],
         "tool_id": "safe",
         "token_id": "token",
         "entry_id": "m",

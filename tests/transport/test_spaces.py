@@ -56,13 +56,11 @@ def test_a_risky_call_is_asked_about_approved_run_by_its_agent_reported_committe
     [approval_id] = proposed["approval_ids"]
     pending = space.get("/approvals", params={"status": "pending"}).json()["approvals"]
     assert [(each["approval_id"], each["args"]) for each in pending] == [(approval_id, {"x": 1})]
-    approved = space.post(f"/approvals/{approval_id}/approve", {"args_hash": pending[0]["args_hash"]}, LEAD).json()
+    approved = space.post(f"/approvals/{approval_id}/approve", {"call_hash": pending[0]["call_hash"]}, LEAD).json()
     assert (approved["step"]["granted"], approved["approval"]["status"]) == (True, "approved")
-    assert approved["proposal"]["status"] == "running"
-    [execution_id] = approved["proposal"]["execution_ids"]
-    outcome = {"status": "succeeded", "result": {"at": "noon"}}
-    reported = space.post(f"/executions/{execution_id}/outcome", outcome, PLANNER).json()
-    assert (reported["step"]["granted"], reported["execution"]["status"]) == (True, "succeeded")
+    assert approved["proposal"]["status"] == "ready"
+    reported = space.run(proposed["calls"]["0"], {"status": "succeeded", "result": {"at": "noon"}})
+    assert (reported["status"], reported["result"]) == ("done", {"at": "noon"})
     assert space.get("/proposals/p1").json()["status"] == "committed"
     values = space.get("/state", PLANNER).json()["values"]
     assert values == {"fact.done": "noon", "goal.mood": "calm"}
@@ -318,10 +316,10 @@ def test_a_proposer_cannot_approve_and_an_approval_covers_only_the_args_that_wer
     reasons = [
         space.post(path, who="operator:planner").json()["step"]["reason_code"],
         space.post(path, who=OTHER).json()["step"]["reason_code"],
-        space.post(path, {"args_hash": "f" * 64}, LEAD).json()["step"]["reason_code"],
+        space.post(path, {"call_hash": "f" * 64}, LEAD).json()["step"]["reason_code"],
     ]
-    assert reasons == ["SELF_APPROVAL", "NOT_AUTHORISED", "ARGS_CHANGED"]
-    assert space.post(path, who=LEAD).json()["proposal"]["status"] == "running"
+    assert reasons == ["SELF_APPROVAL", "NOT_AUTHORISED", "CALL_CHANGED"]
+    assert space.post(path, who=LEAD).json()["proposal"]["status"] == "ready"
     check_error(space.post(path, who=LEAD), 409, "CONFLICT")
 
 

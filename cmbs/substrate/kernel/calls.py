@@ -20,7 +20,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.capabilities import Demand, is_exhausted, token_line, use_fault
 from cmbs.substrate.kernel.arbitration.stages import find_call, hash_of_args, hash_of_tool
 from cmbs.substrate.kernel.events import Claim, KnownCalls, Propose, SpaceEvent, SpaceMessage
-from cmbs.substrate.kernel.model import BeliefReading, Candidate, Proposal, Provenance, Tool, ToolCall, ToolKind
+from cmbs.substrate.kernel.model import BeliefReading, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.retention import UNSETTLED
 from cmbs.substrate.kernel.state import Execution, OpenCallKey, ProposalRecord, Space
 from cmbs.substrate.kernel.words import CALLER
@@ -183,7 +183,7 @@ def _choose_token(space: Space, call: ToolCall, actor: Actor, now: str) -> str |
 
 def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) -> ProposalRecord | None:
     """The proposal of the call that this one repeats, by its key, or joins, because the same is open."""
-    key, case_id = call.idempotency_key, _case_of(message.case_id)
+    key, case_id = call.idempotency_key, None if isinstance(message.case_id, msgspec.UnsetType) else message.case_id
     if key is not None:
         execution = space.executions.get(find_call(space, call.tool_id, key, actor.id) or "")
         if execution is not None and execution.intent.args_hash == hash_of_args(call):
@@ -191,7 +191,7 @@ def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) ->
             return None if record is None or record.case_id != case_id else record
     open_key = _open_key(call, case_id, actor)
     known_id = space.open_calls.get(open_key)
-    if known_id is None and message.joins is True:
+    if known_id is None and message.joins:
         known_id = space.open_calls.get(open_key._replace(idempotency_key=None))
     return None if known_id is None else space.proposals.get(known_id)
 
@@ -204,8 +204,7 @@ def index_open_calls(space: Space) -> Map[OpenCallKey, str]:
     found: Map[OpenCallKey, str] = Map()
     for record in sorted(space.proposals.values(), key=_by_seq):
         if record.status in UNSETTLED:
-            for key, proposal_id in _open_calls_of(space, record):
-                found = found.set(key, proposal_id)
+            found = found.update(dict.fromkeys(_list_keys(space, record), record.message.proposal.proposal_id))
     return found
 
 
@@ -217,7 +216,7 @@ def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[Ope
         was_open, is_open = known is not None and known.status in UNSETTLED, record.status in UNSETTLED
         if was_open == is_open:
             continue
-        for key, _ in _open_calls_of(after, record):
+        for key in _list_keys(after, record):
             if is_open:
                 found = found.set(key, proposal_id)
             elif found.get(key) == proposal_id:
@@ -225,28 +224,19 @@ def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[Ope
     return found
 
 
-def _open_calls_of(space: Space, record: ProposalRecord) -> Iterator[tuple[OpenCallKey, str]]:
-    proposal = record.message.proposal
-    for candidate in proposal.candidates:
+def _list_keys(space: Space, record: ProposalRecord) -> Iterator[OpenCallKey]:
+    """What the calls of a proposal are found by: each by its own key, and writing ones by whichever."""
+    for candidate in record.message.proposal.candidates:
         if isinstance(candidate, ToolCall):
-            key = _open_key(candidate, record.case_id, record.actor)
+            key, tool = _open_key(candidate, record.case_id, record.actor), space.tools.get(candidate.tool_id)
             if key.idempotency_key is not None:
-                yield key, proposal.proposal_id
-            if _writes(space, candidate):
-                yield key._replace(idempotency_key=None), proposal.proposal_id
+                yield key
+            if tool is not None and tool.writes:
+                yield key._replace(idempotency_key=None)
 
 
 def _open_key(call: ToolCall, case_id: str | None, actor: Actor) -> OpenCallKey:
     return OpenCallKey((actor.kind, actor.id), case_id, call.tool_id, hash_of_args(call), call.idempotency_key)
-
-
-def _case_of(case_id: str | msgspec.UnsetType) -> str | None:
-    return None if isinstance(case_id, msgspec.UnsetType) else case_id
-
-
-def _writes(space: Space, candidate: Candidate) -> bool:
-    tool = space.tools.get(candidate.tool_id) if isinstance(candidate, ToolCall) else None
-    return tool is not None and tool.writes
 
 
 def _by_seq(record: ProposalRecord) -> int:

@@ -133,9 +133,11 @@ def _set_governance(_: Space, message: SetGovernance, event: SpaceEvent) -> Chan
 
 def apply(space: Space, event: SpaceEvent) -> ChangedFields:
     """What a granted step changes of the records of a space, beside the state map and the place in the stream."""
-    ended = _end_unstarted(space, event)
-    space = msgspec.structs.replace(space, **ended) if ended else space
-    changed = ended | _APPLY[type(event.message)](space, event.message, event)
+    changed: ChangedFields = {}
+    if event.result.not_started:
+        changed = _end_unstarted(space, event)
+        space = msgspec.structs.replace(space, **changed)
+    changed = changed | _APPLY[type(event.message)](space, event.message, event)
     if event.result.statuses:
         proposals = changed.get("proposals", space.proposals)
         for proposal_id in event.result.statuses:
@@ -147,8 +149,6 @@ def apply(space: Space, event: SpaceEvent) -> ChangedFields:
 
 def _end_unstarted(space: Space, event: SpaceEvent) -> ChangedFields:
     """The executions that a step ends before they were started: another call may be made under their keys."""
-    if not event.result.not_started:
-        return {}
     proposals: Map[str, ProposalRecord] = with_statuses(space, event.result)["proposals"]
     for execution_id in event.result.not_started:
         execution = space.executions[execution_id]

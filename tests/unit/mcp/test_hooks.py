@@ -102,7 +102,7 @@ def test_a_call_that_an_operator_approves_while_the_host_waits_is_let_through() 
     asyncio.run(test())
 
 
-@pytest.mark.req("CALL-01", "CALL-02", "MCP-HOOK-04")
+@pytest.mark.req("CALL-CLAIM-02", "CALL-CLAIM-03", "MCP-HOOK-04")
 def test_of_two_hook_processes_with_one_call_one_lets_it_through_and_its_outcome_is_reported_by_a_third(
     tmp_path: Path,
 ) -> None:

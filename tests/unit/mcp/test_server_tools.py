@@ -228,7 +228,7 @@ def test_a_probe_is_answered_with_what_was_seen_even_if_others_were_taken_since(
     run(test())
 
 
-@pytest.mark.req("MCP-SERVER-06", "CALL-01", "CALL-02", "CALL-04")
+@pytest.mark.req("MCP-SERVER-06", "CALL-CLAIM-02", "CALL-CLAIM-03", "CALL-ID-01")
 def test_a_call_of_your_own_is_begun_by_one_and_reported_by_its_nonce_alone() -> None:
     async def test() -> None:
         async with served() as (client, operator):

@@ -396,7 +396,7 @@ def with_approval(kept: Space, candidate: Candidate, constraint: str = "constrai
     """The space with an approval of exactly this candidate."""
     tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
     tool_hash = hash_of_tool(kept, tool_id)
-    asked = Asked("approval-1", 0, hash_of_args(candidate), [constraint], LATER, tool_id, tool_hash)
+    asked = Asked("approval-1", 0, hash_of_args(candidate), "", [constraint], LATER, tool_id, tool_hash)
     whole: dict[str, Any] = {"status": ApprovalStatus.APPROVED, "uses_left": 1, "good_until": LATER} | fields
     approval = Approval(asked, "proposal-0", AGENT, kept.policy.policy_hash, **whole)
     key = GrantKey(AGENT.id, tool_id, asked.args_hash, constraint, kept.policy.policy_hash, tool_hash, None)

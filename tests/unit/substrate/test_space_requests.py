@@ -11,6 +11,7 @@ import pytest
 
 from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded
 from cmbs.messages import Actor
+from cmbs.substrate.kernel.calls import SpaceRequest
 from cmbs.substrate.kernel.events import (
     Approve,
     ConflictState,
@@ -61,7 +62,7 @@ LIMITS = SpaceLimits(
 )
 
 
-def through(message: SpaceMessage, actor: Actor = AGENT, limits: SpaceLimits = LIMITS, **parts: Any) -> SpaceMessage:
+def through(message: SpaceMessage, actor: Actor = AGENT, limits: SpaceLimits = LIMITS, **parts: Any) -> SpaceRequest:
     return (
         SpaceRequestValidator(limits)
         .validate(SpaceCommand(parts.pop("space_id", SPACE), actor, message, **parts))

@@ -142,6 +142,7 @@ _STEPS: dict[StrEnum, StepAdvice] = {
         "the outcome does not come with the nonce of the claim that started the call",
         "leave it to the process that claimed the call, or have an operator settle it once it is in doubt",
         "nonce",
+        accepted="the secret whose SHA-256 the claim named",
     ),
     StepReason.POLICY_MOVED: StepAdvice(
         "the policy is another than the one that the change was proposed for",

@@ -48,6 +48,7 @@ export const STATUS: Record<string, [Shape, string]> = {
   rejected: ["refused", "refused"],
   asked: ["person", ""],
   parked: ["wait", "owed"],
+  ready: ["wait", "f2"],
   running: ["play", "f2"],
   committed: ["check", "holds"],
   failed: ["cross", "refused"],
@@ -55,7 +56,7 @@ export const STATUS: Record<string, [Shape, string]> = {
   expired: ["cross", "f3"],
 };
 
-const WORD: Record<string, [string, string]> = { parked: ["closed", "owed"], asked: ["asks a person", ""], denied: ["nothing allows it", "refused"], committed: ["open", "holds"], running: ["open", "holds"] };
+const WORD: Record<string, [string, string]> = { parked: ["closed", "owed"], asked: ["asks a person", ""], denied: ["nothing allows it", "refused"], committed: ["open", "holds"], ready: ["open", "holds"], running: ["open", "holds"] };
 
 /** One gate for each tool that was asked for, by its newest proposal. */
 export function Gates({ space, proposals }: { space: string; proposals: Proposal[] }): JSX.Element {

@@ -106,13 +106,13 @@ function useViewed(shown: string): [{ current: HTMLDivElement | null }, boolean]
 
 function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: Waiting; approval: Approval; changed: () => void } & Believed): JSX.Element {
   const space = item.space_id;
-  const [shown, setShown] = useState(approval.args_hash);
+  const [shown, setShown] = useState(approval.call_hash);
   const [error, setError] = useState<unknown>(null);
   const [reason, setReason] = useState("");
   const [element, viewed] = useViewed(shown);
   const [sending, setSending] = useState(false);
-  const moved = shown !== approval.args_hash;
-  const asked = useLoad(() => readAsked(space, approval), [space, approval.proposal_id, approval.args_hash, belief]);
+  const moved = shown !== approval.call_hash;
+  const asked = useLoad(() => readAsked(space, approval), [space, approval.proposal_id, approval.call_hash, belief]);
   const session = asked.value?.session ?? null;
   useEffect(() => {
     if (session !== null) tellSession?.(session);
@@ -130,7 +130,7 @@ function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: 
   };
   const path = { space_id: space, approval_id: approval.approval_id };
   const approve = (): Promise<void> => {
-    const body = { uses: 1, args_hash: shown };
+    const body = { uses: 1, call_hash: shown };
     const params = { path, header: onlyOnce() };
     return settle(api.POST("/v1/spaces/{space_id}/approvals/{approval_id}/approve", { params, body }));
   };
@@ -144,13 +144,14 @@ function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: 
       <div class="row"><span class="mono strong grow">{approval.tool_id ?? "state"}</span><span class="f3">expires in {span(Date.parse(approval.expires_at) - Date.now())}</span></div>
       <p class="f2 small">{approval.proposer.kind} {approval.proposer.id} asks. {approval.constraints.map((each) => each.replace("constraint.", "")).join(", ")}</p>
       {approval.args !== undefined && approval.args !== null && <pre class="args" tabIndex={0} aria-label="Exact arguments">{JSON.stringify(approval.args, null, 2)}</pre>}
+      {approval.forwarded !== undefined && approval.forwarded !== null && <pre class="args" tabIndex={0} aria-label="Sent beside the arguments">{JSON.stringify(approval.forwarded, null, 2)}</pre>}
       <dl class="mini">
         <div class="pair"><dt>where</dt><dd><span class="mono">{space}</span>{item.case_id && <>, case <span class="mono">{item.case_id}</span>{item.case_title && ` ${item.case_title}`}</>}</dd></div>
         <div class="pair"><dt>would change</dt><dd>{asked.value ? <Changes asked={asked.value} /> : asked.error !== null ? <span class="refused">not known: {String(asked.error instanceof Error ? asked.error.message : asked.error)}</span> : <span role="status" aria-label="Loading">…</span>}</dd></div>
         {asked.value?.now && <BeliefRows asked={asked.value} now={asked.value.now} />}
-        <div class="pair"><dt>bound to</dt><dd class="mono f2">args {short(approval.args_hash)}{approval.tool_hash ? `, tool ${short(approval.tool_hash)}` : ""}, policy {short(approval.policy_hash)}</dd></div>
+        <div class="pair"><dt>bound to</dt><dd class="mono f2">call {short(approval.call_hash)}{approval.tool_hash ? `, tool ${short(approval.tool_hash)}` : ""}, policy {short(approval.policy_hash)}</dd></div>
       </dl>
-      {moved && <p class="owed" role="alert">Changed, look again. <button type="button" class="btn" onClick={() => setShown(approval.args_hash)}>I looked</button></p>}
+      {moved && <p class="owed" role="alert">Changed, look again. <button type="button" class="btn" onClick={() => setShown(approval.call_hash)}>I looked</button></p>}
       {error !== null && <Failure error={error} />}
       {may("spaces:approve", space) && (
         <>

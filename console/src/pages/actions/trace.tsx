@@ -58,11 +58,11 @@ function tellCandidate(one: Proposal["candidates"][number]): string {
 
 function Flow({ proposal }: { proposal: Proposal }): JSX.Element {
   const { verdict } = proposal.decision;
-  const ran = ["running", "committed", "failed"].includes(proposal.status);
+  const ran = ["ready", "running", "committed", "failed"].includes(proposal.status);
   const steps: [string, string, string][] = [
     ["Proposed", "done", `entry ${proposal.seq}`],
     [`Validated: ${verdict === "defer" && proposal.status === "asked" ? "ask" : verdict}`, verdict === "allow" ? "done" : verdict === "deny" ? "bad" : "now", proposal.decision.reason_code],
-    ["Executed", proposal.status === "running" ? "now" : ran ? "done" : "", proposal.execution_ids.length > 0 ? `${proposal.execution_ids.length} started` : "not yet"],
+    ["Executed", ["ready", "running"].includes(proposal.status) ? "now" : ran ? "done" : "", proposal.status === "ready" ? "waits to be started" : proposal.execution_ids.length > 0 ? `${proposal.execution_ids.length} started` : "not yet"],
     ["Committed", proposal.status === "committed" ? "done" : "", proposal.status === "committed" ? "in the state" : "not yet"],
   ];
   return (
