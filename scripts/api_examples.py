@@ -23,7 +23,7 @@ from cmbs.http.app import BeliefApp
 from cmbs.http.service import Service
 from cmbs.spi import discover_providers
 from cmbs.stores.memory import InMemoryStore
-from cmbs.substrate.kernel.executions import hash_of_nonce
+from cmbs.substrate.kernel.events import hash_of_nonce
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.transparency.kernel.notes import Algorithm, SigningKey

@@ -24,6 +24,8 @@ Moment: TypeAlias = int | str
 
 JSON_TYPE = "application/json"
 _SPACE_PREFIX = "space:"
+# Parameters that are the seconds which the server may hold an answer back.
+_WAITS = ("wait", "wait_seconds")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Call(Generic[T]):
     @cached_property
     def wait(self) -> float:
         """Seconds that the server may hold the answer back."""
-        return float(next((text for name, text in self.pairs if name == "wait"), 0))
+        return float(next((text for name, text in self.pairs if name in _WAITS), 0))
 
     def with_headers(self, **headers: str | None) -> Call[T]:
         """The call with these headers as well; an underscore stands for a hyphen, None leaves one out."""

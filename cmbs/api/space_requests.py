@@ -121,6 +121,10 @@ class MakeCallRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str | None,
         Meta(description="A call under one key runs once. Without one, a writing call joins the same open call."),
     ] = None
+    joins: Annotated[
+        bool,
+        Meta(description="With a key: whether it joins the same open writing call under another key, as without one."),
+    ] = False
     forwarded: Annotated[
         Any,
         Meta(

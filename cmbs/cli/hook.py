@@ -68,6 +68,7 @@ class _Chosen(NamedTuple):
 
 async def _answer(host: Host, event: Any, chosen: _Chosen) -> Any:
     from cmbs.mcp.asking import identify_caller, open_api
+    from cmbs.mcp.claims import FileClaims, find_state_directory
     from cmbs.mcp.decisions import DecisionPoint
     from cmbs.mcp.gateway.ledger import GatewayLedger
     from cmbs.mcp.gateway.opening import AGENT_KEY, OPERATOR_KEY
@@ -76,12 +77,14 @@ async def _answer(host: Host, event: Any, chosen: _Chosen) -> Any:
 
     if not isinstance(event, dict):
         raise HookFailed("the event must be a JSON object")
-    async with open_api(chosen.store if chosen.server is None else chosen.server) as api:
+    target = chosen.store if chosen.server is None else chosen.server
+    claims = FileClaims(find_state_directory(os.environ) / "claims", (target, chosen.space, chosen.actor))
+    async with open_api(target) as api:
         agent = api.acting_as(identify_caller(f"agent:{chosen.actor}", os.environ.get(AGENT_KEY)))
         operator = api.acting_as(identify_caller("operator:hook", os.environ.get(OPERATOR_KEY)))
         # With the starter policy where the space is new: everything asks.
         await GatewayLedger(operator, chosen.space, SystemClock()).ensure_space([])
-        point = DecisionPoint(operator, chosen.space, SystemClock(), RandomIds(), chosen.wait)
+        point = DecisionPoint(operator, chosen.space, RandomIds(), chosen.wait, claims)
         if host is Host.CLAUDE:
             return await ClaudeHook(point, agent, chosen.case, chosen.session).answer(event)
         return await CursorHook(point, agent, chosen.case).answer(event)

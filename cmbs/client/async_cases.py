@@ -10,18 +10,16 @@ from uuid import uuid4
 from cmbs.api.call import Json, Moment
 from cmbs.api.observations import ObserveResponse, ProbesPage
 from cmbs.api.sessions import DeclareConclusionResponse, EliminateResponse, Snapshot
-from cmbs.api.spaces import ExplainResponse, ProposalResponse, RecordedOutcome, WithdrawnProposal
+from cmbs.api.spaces import CallResponse, ExplainResponse
+from cmbs.calls.gated_call import CallRequest, GatedCall
 from cmbs.client.case_options import CaseOptions, Why, read_elimination
 from cmbs.errors import Conflict, Forbidden, InvalidRequest, RecordNotFound
-from cmbs.system import SystemClock
 
 if TYPE_CHECKING:
     from cmbs.client.async_clients import AsyncClient
 
-# A proposal that is one of these may still change.
-_UNSETTLED = ("asked", "parked", "running")
-# The longest that one request waits; servers hold none much longer.
-_POLL_SECONDS = 20
+# For a tool that the server runs to come back; an approval takes longer, and has `wait`.
+_ACT_SECONDS = 5
 _WAIT_SECONDS = 60
 
 
@@ -39,8 +37,10 @@ class AsyncCase:
         self._has_opened_case = False
         # The case of the space; None where no space was named, or the key may not open one.
         self.case_id: str | None = None
-        # Who proposes: the actor of the key.
+        # Who acts: the actor of the key.
         self.agent_id = ""
+        # The calls that were made or asked about here, with the secrets of their claims.
+        self._calls: dict[str, GatedCall] = {}
 
     @property
     def session_id(self) -> str:
@@ -179,62 +179,53 @@ class AsyncCase:
         *,
         token: str | None = None,
         idempotency_key: str | None = None,
-        inputs: Sequence[str] = (),
-        wait: int = _WAIT_SECONDS,
-    ) -> ProposalResponse:
-        """Propose a call of a tool under the case, and wait until it is settled or so many seconds are over.
+        wait: int = _ACT_SECONDS,
+    ) -> CallResponse:
+        """Call a tool under the case, and wait for so many seconds at most until it is over or waits for you.
 
-        What is not let through is a result: `refusals` say why, and what to do. `idempotency_key` names the call, which
-        runs once under it; by default every call is another.
+        What is not let through is a result: `refusal` says why, and what to do. `executor` says who runs it: `server`,
+        the id of an executor, or `caller`, which is you: then `claim` it, run it if that says so, and `report`.
+        `idempotency_key` names the call, which runs once under it. Without one, a writing call joins the same one while
+        that is open.
         """
-        space = await self.client.get_space(self.space_id)
-        proposal = await self.client.propose(
-            self.space_id,
-            str(uuid4()),
-            space.state_snapshot_id,
-            {
-                "source": self.agent_id,
-                "timestamp": SystemClock().now(),
-                "inputs": list(inputs),
-                "permissions": [] if token is None else [token],
-            },
-            [
-                {
-                    "type": "tool_call",
-                    "tool_id": tool_id,
-                    "args": args,
-                    "capability_token_id": token,
-                    "idempotency_key": idempotency_key or str(uuid4()),
-                }
-            ],
-            case_id=self.case_id,
+        asked = CallRequest(
+            tool_id=tool_id, args=args, case_id=self.case_id, token=token, idempotency_key=idempotency_key
         )
-        return await self._await_settled(proposal, wait)
+        call = GatedCall(self.space_id, asked)
+        await self.client.run(call.make())
+        self._calls.setdefault(call.call_id, call)
+        return await self.client.run(call.wait(wait))
 
-    async def wait(self, proposal_id: str, seconds: int = _WAIT_SECONDS) -> ProposalResponse:
-        """Wait until a proposal is neither asked, parked nor running, or so many seconds are over."""
-        return await self._await_settled(await self.client.get_proposal(self.space_id, proposal_id), seconds)
+    async def wait(self, call_id: str, seconds: int = _WAIT_SECONDS) -> CallResponse:
+        """Wait until a call is over or waits for you to claim it, or so many seconds are over."""
+        call = await self._find(call_id)
+        return await self.client.run(call.wait(seconds))
 
-    async def _await_settled(self, proposal: ProposalResponse, seconds: int) -> ProposalResponse:
-        while seconds > 0 and proposal.status in _UNSETTLED:
-            asked = min(seconds, _POLL_SECONDS)
-            seconds -= asked
-            proposal = await self.client.get_proposal(self.space_id, proposal.proposal_id, wait=asked)
-        return proposal
+    async def claim(self, call_id: str) -> bool:
+        """Claim a call that is yours to run, which decides it again. True once, and to one alone: then run it."""
+        call = await self._find(call_id)
+        return not call.may_run and await self.client.run(call.claim())
 
-    async def report(
-        self, execution_id: str, status: str, *, result: Json = None, error: str | None = None
-    ) -> RecordedOutcome:
-        """Report the outcome of a tool that the agent runs itself."""
-        return await self.client.report_outcome(self.space_id, execution_id, status, result=result, error=error)
+    async def report(self, call_id: str, status: str, *, result: Json = None, error: str | None = None) -> CallResponse:
+        """Report the outcome of a call that you ran. Only the case object that claimed it can."""
+        call = await self._find(call_id)
+        return await self.client.run(call.report(status, result=result, error=error))
 
-    async def withdraw(self, proposal_id: str, *, reason: str | None = None) -> WithdrawnProposal:
-        """Withdraw a proposal that waits."""
-        return await self.client.withdraw_proposal(self.space_id, proposal_id, reason=reason)
+    async def withdraw(self, call_id: str, *, reason: str = "") -> CallResponse:
+        """Withdraw a call that was not started."""
+        call = await self._find(call_id)
+        return await self.client.run(call.withdraw(reason))
 
-    async def explain(self, proposal_id: str) -> ExplainResponse:
-        """Why a proposal was decided as it was, and the smallest change that would have turned it."""
-        return await self.client.explain_decision(self.space_id, proposal_id)
+    async def _find(self, call_id: str) -> GatedCall:
+        """A call as the server has it now."""
+        call = self._calls.setdefault(call_id, GatedCall(self.space_id))
+        await self.client.run(call.resume(call_id))
+        return call
+
+    async def explain(self, call_id: str) -> ExplainResponse:
+        """Why a call was decided as it was, and the smallest change that would have turned it."""
+        call = await self._find(call_id)
+        return await self.client.explain_decision(self.space_id, call.answer.proposal_id)
 
     async def close(self, reason: str | None = None) -> None:
         """Close the case in the space, if this one opened it: what waits under it is withdrawn."""

@@ -13,6 +13,7 @@ import anyio
 import httpx2
 
 from cmbs.api.call import Call, build_call, find_operation
+from cmbs.api.steps import Done, Steps, advance
 from cmbs.client.async_cases import AsyncCase
 from cmbs.client.async_operations import AsyncOperations
 from cmbs.client.case_options import CaseOptions
@@ -30,7 +31,6 @@ from cmbs.client.exchange import (
     exchange,
 )
 from cmbs.client.following import MAX_EVENT_BYTES, SILENCE_SECONDS, Follow, open_follow
-from cmbs.client.steps import Done, Steps, advance
 from cmbs.errors import CmbsError, InvalidRequest
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack
 import httpx2
 
 from cmbs.api.call import Call, build_call, find_operation
+from cmbs.api.steps import Done, Steps, advance
 from cmbs.client.case_options import CaseOptions
 from cmbs.client.cases import Case
 from cmbs.client.exchange import (
@@ -33,7 +34,6 @@ from cmbs.client.exchange import (
 )
 from cmbs.client.following import MAX_EVENT_BYTES, SILENCE_SECONDS, Follow, open_follow
 from cmbs.client.operations import Operations
-from cmbs.client.steps import Done, Steps, advance
 from cmbs.errors import CmbsError, InvalidRequest
 
 T = TypeVar("T")

@@ -1864,6 +1864,7 @@ class Operations:
         case_id: str | None = None,
         capability_token_id: str | None = None,
         idempotency_key: str | None = None,
+        joins: bool | None = None,
         forwarded: Json = None,
         claim: Mapping[str, Json] | None = None,
         wait_seconds: int | None = None,
@@ -1884,6 +1885,7 @@ class Operations:
             case_id: The case that it belongs to.
             capability_token_id: The token that covers it. By default one of the caller's that does.
             idempotency_key: A call under one key runs once. Without one, a writing call joins the same open call.
+            joins: With a key: whether it joins the same open writing call under another key, as without one.
             forwarded: Fields of the request beside its arguments. What the policy does not let through is left out.
             wait_seconds: How long to wait for it to end.
             defer_ms: How long it may wait for what it depends on.
@@ -1897,6 +1899,7 @@ class Operations:
             case_id=case_id,
             capability_token_id=capability_token_id,
             idempotency_key=idempotency_key,
+            joins=joins,
             forwarded=forwarded,
             claim=claim,
             wait_seconds=wait_seconds,

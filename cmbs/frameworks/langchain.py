@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from cmbs.client.steps import Steps
+from cmbs.api.steps import Steps
+from cmbs.calls.gated_call import GatedCall
 from cmbs.errors import InvalidRequest
-from cmbs.frameworks.answers import Answer, Question
-from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest
+from cmbs.frameworks.answers import Answer, Question, build_question
+from cmbs.frameworks.gate import Gate, ToolRequest
 from cmbs.frameworks.missing import MissingFramework
 
 try:
@@ -85,40 +86,46 @@ class ProposalMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         thread = request.runtime.config.get("configurable", {}).get("thread_id")
         return self._gate.request(call["name"], call["args"], call["id"], None if thread is None else str(thread))
 
-    def _decide(self, asked: ToolRequest) -> Steps[tuple[dict[str, Any], Run | Answer]]:
-        """The arguments to run with, and the run or what the model is told.
+    def _decide(self, asked: ToolRequest) -> Steps[tuple[dict[str, Any], GatedCall | Answer]]:
+        """The arguments to run with, and the call that may be run, or what the model is told.
 
-        Whether to ask goes by what stays so for ever, that the proposal has waited. So every answer of the user is
-        read again, in its order, each time the node runs: a rejected call stays rejected if it is approved later.
+        All answers of the user are read first, in their order, each time the node runs, whatever the server says now:
+        a rejected call stays rejected if it is approved later.
         """
+        gate = self._gate
+        for kind, told in _read_answers():
+            # It was asked about before, perhaps by another process.
+            known = yield from gate.find(asked)
+            if kind == "reject":
+                reason = f"{_REJECTED}: {told}" if told else _REJECTED
+                return {}, (yield from gate.withdraw(known, reason))
+            if kind == "edit":
+                yield from gate.withdraw(known, _EDITED)
+                asked = asked._replace(args=told)
         while True:
-            standing = yield from self._gate.look(asked)
-            if standing.has_waited:
-                try:
-                    answer = interrupt(standing.question)
-                except GraphInterrupt:
-                    if standing.waits:
-                        raise
-                else:
-                    kind, told = _parse(answer)
-                    if kind == "reject":
-                        reason = f"{_REJECTED}: {told}" if told else _REJECTED
-                        return {}, (yield from self._gate.withdraw(standing.question["proposal_id"], reason))
-                    if kind == "edit":
-                        yield from self._gate.withdraw(standing.question["proposal_id"], _EDITED)
-                        asked = asked._replace(args=told)
-                    continue
-            begun = yield from self._gate.begin(asked)
-            if not isinstance(begun, Standing):
+            begun = yield from gate.begin(asked)
+            if isinstance(begun, Answer) or begun.may_run:
                 return dict(asked.args), begun
+            interrupt(build_question(begun.answer))
 
-    def _record(self, run: Run, reply: Reply) -> Steps[Answer | None]:
+    def _record(self, run: GatedCall, reply: Reply) -> Steps[Answer | None]:
         if not isinstance(reply, ToolMessage):
             # It changes the state of the graph, which is in the checkpoint and not for the ledger.
             return (yield from self._gate.succeed(run, None))
         if reply.status == "error":
             return (yield from self._gate.fail(run, reply.text))
         return (yield from self._gate.succeed(run, reply.content))
+
+
+def _read_answers() -> list[tuple[str, Any]]:
+    """What the user answered so far to what was asked about this call, in order."""
+    answers = []
+    while True:
+        try:
+            # With no answer left it raises, and nothing is asked by that.
+            answers.append(_parse(interrupt(None)))
+        except GraphInterrupt:
+            return answers
 
 
 def _parse(answer: Any) -> tuple[str, Any]:

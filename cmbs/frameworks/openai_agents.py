@@ -13,9 +13,11 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
+from cmbs.calls.gated_call import GatedCall
+from cmbs.calls.sentences import describe_not_made
 from cmbs.errors import InvalidRequest
 from cmbs.frameworks.answers import Answer
-from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest
+from cmbs.frameworks.gate import Gate, ToolRequest
 from cmbs.frameworks.missing import MissingFramework
 
 try:
@@ -48,7 +50,7 @@ class ProposalTools:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._names: set[str] = set()
-        self._runs: dict[tuple[str, ...], Run] = {}
+        self._runs: dict[tuple[str, ...], GatedCall] = {}
         # The errors of the call that runs in this context.
         self._noted: ContextVar[list[Exception]] = ContextVar("noted")
 
@@ -72,23 +74,26 @@ class ProposalTools:
             if item.name not in self._names:
                 continue
             request = self._parse(item.name, item.arguments, item.call_id)
-            standing = Standing() if request is None else await self._gate.run_async(self._gate.look(request))
             reason = (rejected or {}).get(item.call_id or "")
             if reason is not None:
-                await self._reject(state, item, standing, reason)
-            elif standing.waits:
+                await self._reject(state, item, request, reason)
+            elif await self._waits(request):
                 waiting.append(item)
             else:
                 state.approve(item)
         return waiting
 
+    async def _waits(self, request: ToolRequest | None) -> bool:
+        """Whether a call waits, for an approval or for what it depends on."""
+        call = None if request is None else await self._gate.run_async(self._gate.look(request))
+        return isinstance(call, GatedCall) and call.waits
+
     async def _reject(
-        self, state: RunState[Any, Any], item: ToolApprovalItem, standing: Standing, message: str
+        self, state: RunState[Any, Any], item: ToolApprovalItem, request: ToolRequest | None, message: str
     ) -> None:
-        answer = Answer(f"Not done: {_REJECTED}. Nothing was changed.")
-        if standing.proposal is not None:
-            reason = f"{_REJECTED}: {message}" if message else _REJECTED
-            answer = await self._gate.run_async(self._gate.withdraw(standing.proposal.proposal_id, reason))
+        gate, reason = self._gate, f"{_REJECTED}: {message}" if message else _REJECTED
+        call_id = None if request is None else await gate.run_async(gate.find(request))
+        answer = await gate.run_async(gate.withdraw(call_id, reason))
         state.reject(item, rejection_message=answer.text)
 
     def _wrap(self, tool: FunctionTool) -> FunctionTool:
@@ -98,8 +103,7 @@ class ProposalTools:
         spied = self._spy(tool)
 
         async def needs_approval(_: RunContextWrapper[Any], args: dict[str, Any], call_id: str) -> bool:
-            request = self._gate.request(tool.name, args, call_id)
-            return (await self._gate.run_async(self._gate.look(request))).waits
+            return await self._waits(self._gate.request(tool.name, args, call_id))
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
             return await self._invoke(spied, context, arguments)
@@ -130,14 +134,14 @@ class ProposalTools:
         gate, context = self._gate, data.context
         request = self._parse(context.tool_name, context.tool_arguments, context.tool_call_id)
         if request is None:
-            return ToolGuardrailFunctionOutput.reject_content("Not done: the arguments must be a JSON object.")
+            return ToolGuardrailFunctionOutput.reject_content(describe_not_made("the arguments must be a JSON object"))
         begun = await gate.run_async(gate.begin(request))
-        if isinstance(begun, Standing):
-            begun = await gate.run_async(gate.withdraw(begun.question["proposal_id"], _EARLY))
+        if isinstance(begun, GatedCall) and not begun.may_run:
+            begun = await gate.run_async(gate.withdraw(begun.call_id, _EARLY))
         if isinstance(begun, Answer):
             return ToolGuardrailFunctionOutput.reject_content(begun.text)
         self._runs[context.tool_call_id, context.tool_name, context.tool_arguments] = begun
-        return ToolGuardrailFunctionOutput.allow({"proposal_id": begun.proposal_id})
+        return ToolGuardrailFunctionOutput.allow({"call_id": begun.call_id})
 
     async def _invoke(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
         gate = self._gate

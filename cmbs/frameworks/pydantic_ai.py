@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
-from cmbs.frameworks.answers import Answer
-from cmbs.frameworks.gate import Gate, Standing
+from cmbs.frameworks.answers import Answer, build_question
+from cmbs.frameworks.gate import Gate
 from cmbs.frameworks.missing import MissingFramework
 
 try:
@@ -52,11 +52,12 @@ class ProposalToolset(WrapperToolset[AgentDepsT]):
         """Decide about a call, run it, and record what came of it. The server alone says whether it is approved."""
         gate = self.gate
         begun = await gate.run_async(gate.begin(gate.request(name, tool_args, ctx.tool_call_id, ctx.conversation_id)))
-        if isinstance(begun, Standing):
-            edited = (ctx.tool_call_metadata or {}).get(_EDITED_ARGS)
-            raise ApprovalRequired(metadata={**begun.question, **({} if edited is None else {_EDITED_ARGS: edited})})
         if isinstance(begun, Answer):
             return _tell(begun)
+        if not begun.may_run:
+            edited = (ctx.tool_call_metadata or {}).get(_EDITED_ARGS)
+            question = build_question(begun.answer)
+            raise ApprovalRequired(metadata={**question, **({} if edited is None else {_EDITED_ARGS: edited})})
         try:
             result = await super().call_tool(name, tool_args, ctx, tool)
         except Exception as exc:
@@ -77,24 +78,24 @@ class ProposalToolset(WrapperToolset[AgentDepsT]):
         results = DeferredToolResults()
         for call in requests.approvals:
             call_id, asked = call.tool_call_id, requests.metadata.get(call.tool_call_id, {})
-            if "proposal_id" not in asked:
+            if "call_id" not in asked:
                 continue
             # The framework forgets an edit; without another one it still holds.
             before = asked.get(_EDITED_ARGS)
-            decision = await self._resolve(asked["proposal_id"], before, (decisions or {}).get(call_id, True))
+            decision = await self._resolve(asked["call_id"], before, (decisions or {}).get(call_id, True))
             results.approvals[call_id] = decision
             if isinstance(decision, ToolApproved):
                 results.metadata[call_id] = {_EDITED_ARGS: decision.override_args}
         return results
 
-    async def _resolve(self, proposal_id: str, before: dict[str, Any] | None, decision: Decision) -> Decision:
+    async def _resolve(self, call_id: str, before: dict[str, Any] | None, decision: Decision) -> Decision:
         gate = self.gate
         if decision is False or isinstance(decision, ToolDenied):
             reason = f"{_REJECTED}: {decision.message}" if isinstance(decision, ToolDenied) else _REJECTED
-            return ToolDenied((await gate.run_async(gate.withdraw(proposal_id, reason))).text)
+            return ToolDenied((await gate.run_async(gate.withdraw(call_id, reason))).text)
         edited = decision.override_args if isinstance(decision, ToolApproved) else None
         if edited is not None and edited != before:
-            await gate.run_async(gate.withdraw(proposal_id, _EDITED))
+            await gate.run_async(gate.withdraw(call_id, _EDITED))
             return decision
         return True if before is None else ToolApproved(override_args=before)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from cmbs.calls.sentences import describe_not_made
 from cmbs.client import AsyncClient
 from cmbs.errors import CmbsError
 from cmbs.mcp.decisions import DecisionPoint, Verdict
@@ -86,12 +87,13 @@ def deny_claude(why: str, event: Any = None) -> Json:
     """The answer to Claude Code where nothing could be decided; a warning to its user where there was nothing to."""
     if isinstance(event, Mapping) and event.get("hook_event_name") in (*_AFTER, "SessionStart"):
         return {"systemMessage": why}
-    return _tell_claude(Verdict(allowed=False, reason=why))
+    return _tell_claude(Verdict(allowed=False, reason=describe_not_made(why)))
 
 
 def deny_cursor(why: str, event: Any = None) -> Json:  # noqa: ARG001 - every event that it is asked about is decided
     """The answer to Cursor where nothing could be decided."""
-    return {"permission": "deny", "user_message": why, "agent_message": why}
+    told = describe_not_made(why)
+    return {"permission": "deny", "user_message": told, "agent_message": told}
 
 
 async def describe_belief(agent: AsyncClient, session_id: str) -> str:

@@ -31,7 +31,7 @@ class Embedded:
             log=InMemoryStore(), clock=self.clock, ids=SequentialIds(), runner=runner, keeper_seconds=None
         )
         self.say(CreateSpace(SPACE, mode, {"constraint.any": ANY} if policy is None else policy))
-        clock = more.pop("guard_clock", self.clock)
+        clock = self.clock
         self.guard = Guard(self.server, self.tools, SPACE, AGENT, "token", clock=clock, ids=SequentialIds(1), **more)
         self.ran: list[Any] = []
 

@@ -13,7 +13,7 @@ from cmbs.http import BeliefApp
 from cmbs.http.service import Service
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
-from cmbs.substrate.kernel.executions import hash_of_nonce
+from cmbs.substrate.kernel.events import hash_of_nonce
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.in_process import client_of

@@ -29,8 +29,8 @@ from cmbs.substrate.kernel.events import (
     RegisterTool,
     SettlePolicy,
     Start,
+    hash_of_nonce,
 )
-from cmbs.substrate.kernel.executions import hash_of_nonce
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import (
     Candidate,

@@ -119,20 +119,41 @@ def test_an_act_waits_for_belief_and_runs_once_it_is_allowed(incident: Incident)
     with incident.case("INC-1") as case:
         assert case.case_id == "INC-1"
         early = case.act("service.restart", {"service": "orders"}, token="t", wait=0)
-        assert early.status == "parked"
-        assert early.refusals
-        assert early.refusals[0].next
-        assert case.explain(early.proposal_id).decision.verdict == "defer"
-        assert case.withdraw(early.proposal_id, reason="too early").proposal.status == "withdrawn"
+        assert early.status == "waiting"
+        assert early.waits_for is not None
+        assert early.waits_for.kind == "change"
+        assert early.refusal is not None
+        assert early.refusal.next
+        assert case.explain(early.call_id).decision.verdict == "defer"
+        assert case.withdraw(early.call_id, reason="too early").status == "withdrawn"
+        assert not case.claim(early.call_id)
         for probe_id in ("disk-free", "resolves"):
             case.observe(probe_id, "yes")
-        allowed = case.act("service.restart", {"service": "orders"}, token="t", wait=0, inputs=["ticket-7"])
-        assert allowed.status == "running"
-        assert allowed.case_id == "INC-1"
-        case.report(allowed.execution_ids[0], "succeeded", result={"restarted": True})
-        assert case.wait(allowed.proposal_id).status == "committed"
+        allowed = case.act("service.restart", {"service": "orders"}, wait=0)
+        assert (allowed.status, allowed.executor, allowed.case_id) == ("waiting", "caller", "INC-1")
+        assert allowed.waits_for is not None
+        assert allowed.waits_for.kind == "executor"
+        assert case.claim(allowed.call_id)
+        assert not case.claim(allowed.call_id)
+        case.report(allowed.call_id, "succeeded", result={"restarted": True})
+        done = case.wait(allowed.call_id)
+        assert (done.status, done.result) == ("done", {"restarted": True})
     # The agent did not open it, so it stays open.
     assert incident.operator.get_case("shop", "INC-1").status == "open"
+
+
+@pytest.mark.req("CALL-CLAIM-02", "CALL-CLAIM-03")
+def test_of_two_clients_with_one_call_one_runs_it_and_the_other_cannot_report_it(incident: Incident) -> None:
+    with incident.case("INC-two") as one, incident.agent.case(space="shop", case_id="INC-two") as other:
+        for probe_id in ("disk-free", "resolves"):
+            one.observe(probe_id, "yes")
+        first, second = (case.act("service.restart", {"service": "orders"}, wait=0) for case in (one, other))
+        assert (second.call_id, second.joined) == (first.call_id, True)
+        assert [case.claim(first.call_id) for case in (one, other)] == [True, False]
+        forged = other.report(first.call_id, "succeeded", result="never ran")
+        assert (forged.status, forged.refusal and forged.refusal.code) == ("running", "WRONG_NONCE")
+        assert one.report(first.call_id, "failed", error="no such service").status == "failed"
+        assert other.wait(first.call_id).error == "no such service"
 
 
 @pytest.mark.req("CLIENT-09")
@@ -158,7 +179,7 @@ def test_an_agent_that_may_open_no_case_works_without_one_and_is_told_by_the_gat
     with incident.agent.case(kit="checkout", space="shop") as case:
         assert case.case_id is None
         refused = case.act("service.restart", {"service": "orders"}, token="t", wait=0)
-        assert refused.decision.reason_code == "NO_CASE"
+        assert refused.reason_code == "NO_CASE"
 
 
 @pytest.mark.req("CLIENT-09")

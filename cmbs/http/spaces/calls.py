@@ -58,6 +58,7 @@ class CallRoutes:
             self._read_claim(request, body),
             body.defer_ms,
             body.ask_ms,
+            body.joins,
         )
         answer = await self._perform(request, message, keyed=False)
         made = answer.event.message

@@ -18,7 +18,6 @@ from cmbs.mcp.deciders.calls import (
     Identity,
     MalformedMessage,
     PeerCall,
-    describe_denial,
     identify,
     read_object,
     read_params,
@@ -54,11 +53,11 @@ class ExtMcp(pb_grpc.ExtMcpServicer):
         verdict = await self._decider.decide(read)
         if verdict.allowed:
             passed = _let_pass(pb.McpRequestResult())
-            passed.metadata[CALL_KEY] = str(verdict.proposal_id).removeprefix("call-")
+            passed.metadata[CALL_KEY] = str(verdict.call_id)
             return passed
-        error = pb.AuthorizationError(code=pb.AuthorizationError.PERMISSION_DENIED, reason=describe_denial(verdict))
-        if verdict.proposal_id:
-            error.mcp_error = msgspec.json.encode({"proposal_id": verdict.proposal_id})
+        error = pb.AuthorizationError(code=pb.AuthorizationError.PERMISSION_DENIED, reason=verdict.reason)
+        if verdict.call_id:
+            error.mcp_error = msgspec.json.encode({"call_id": verdict.call_id})
         return pb.McpRequestResult(error=error)
 
     async def CheckResponse(self, request: Any, context: Context) -> Any:  # noqa: N802 - as the service has it

@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from cmbs.calls.sentences import describe_not_made
 from cmbs.client import AsyncClient
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
@@ -72,13 +73,7 @@ class Decider:
 
 
 def _deny(why: str) -> Verdict:
-    return Verdict(allowed=False, reason=why)
-
-
-def describe_denial(verdict: Verdict) -> str:
-    """Why a call is not made, and what to do next, for the model."""
-    named = f" Proposal `{verdict.proposal_id}`." if verdict.proposal_id else ""
-    return f"Not done: {verdict.reason}. Nothing was changed.{named}"
+    return Verdict(allowed=False, reason=describe_not_made(why))
 
 
 def identify(authorization: str | None, agent: str) -> Identity:

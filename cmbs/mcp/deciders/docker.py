@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cmbs.mcp.deciders.calls import PeerCall, describe_denial, read_object, read_params, require_object
+from cmbs.mcp.deciders.calls import PeerCall, read_object, read_params, require_object
 from cmbs.mcp.decisions import Verdict
 from cmbs.mcp.gateway.answers import build_error
 
@@ -28,5 +28,5 @@ def answer(verdict: Verdict) -> bytes:
     """Nothing, or the result that the model sees instead."""
     if verdict.allowed:
         return b""
-    handles = {"proposal_id": verdict.proposal_id} if verdict.proposal_id else None
-    return msgspec.json.encode(build_error(describe_denial(verdict), handles))
+    handles = {"call_id": verdict.call_id} if verdict.call_id else None
+    return msgspec.json.encode(build_error(verdict.reason, handles))

@@ -12,7 +12,6 @@ import msgspec
 from cmbs.mcp.deciders.calls import (
     MalformedMessage,
     PeerCall,
-    describe_denial,
     read_object,
     require_object,
     require_text,
@@ -51,4 +50,4 @@ def read(body: bytes) -> PeerCall:
 def answer(verdict: Verdict) -> bytes:
     """The decision."""
     told = {"allow": verdict.allowed}
-    return msgspec.json.encode(told if verdict.allowed else {**told, "reason": describe_denial(verdict)})
+    return msgspec.json.encode(told if verdict.allowed else {**told, "reason": verdict.reason})

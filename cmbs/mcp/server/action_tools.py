@@ -1,38 +1,37 @@
-"""Tools of the action plane: propose, wait, report, withdraw, read approvals; and who the caller is."""
+"""Tools of the action plane: propose, wait, begin, report, withdraw, read approvals; and who the caller is."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
-from cmbs.api.spaces import ProposalResponse, ToolCallItem
+from cmbs.calls.gated_call import CallRequest, GatedCall
+from cmbs.calls.sentences import describe_joined, describe_status
 from cmbs.client import AsyncClient
-from cmbs.errors import Conflict
 from cmbs.mcp.asking import MAX_WAIT_SECONDS
 from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page, point_to_all
 from cmbs.mcp.server.arguments import (
     Args,
     Because,
     CallArguments,
+    CallId,
     CaseId,
-    ExecutionId,
     NoArgs,
+    Nonce,
     PageArgs,
-    ProposalId,
     Seconds,
     SpaceId,
     Tokens,
     ToolId,
 )
 from cmbs.mcp.server.failures import speak
-from cmbs.mcp.server.proposing import build_call, list_tokens
 from cmbs.mcp.server.table import ToolRow
 from cmbs.substrate.kernel.model import ReasonCode
-from cmbs.system import RandomIds
+from cmbs.substrate.kernel.words import CALLER, CallStatus
 
-_IDS = RandomIds()
-# Executions and approvals of one proposal.
+# Approvals of one call.
 _SHOWN = 10
 
 
@@ -43,34 +42,40 @@ class ProposeArgs(Args):
     tool_id: ToolId
     args: CallArguments = {}
     case_id: CaseId | None = None
-    capability_token_id: Annotated[str | None, Meta(description="By default one of yours that covers it.")] = None
-    proposal_id: ProposalId | None = None
 
 
 class WaitArgs(Args):
-    """A proposal, and how long to wait for it."""
+    """A call, and how long to wait for it."""
 
     space_id: SpaceId
-    proposal_id: ProposalId
+    call_id: CallId
     seconds: Seconds = MAX_WAIT_SECONDS
     max_tokens: Tokens = MAX_TOKENS
 
 
-class ReportArgs(Args):
-    """The outcome of a call that you were to run yourself."""
+class BeginArgs(Args):
+    """A call that you are to run yourself."""
 
     space_id: SpaceId
-    execution_id: ExecutionId
+    call_id: CallId
+
+
+class ReportArgs(Args):
+    """The outcome of a call that you began and ran yourself."""
+
+    space_id: SpaceId
+    call_id: CallId
+    nonce: Nonce
     succeeded: bool
     result: Annotated[Any, Meta(description="What came of it.")] = None
     error: str | None = None
 
 
 class WithdrawArgs(Args):
-    """A proposal that waits, and why it is taken back."""
+    """A call that waits, and why it is taken back."""
 
     space_id: SpaceId
-    proposal_id: ProposalId
+    call_id: CallId
     because: Because = ""
 
 
@@ -82,13 +87,13 @@ class ApprovalsArgs(PageArgs):
 
 
 class Action(Answer, kw_only=True):
-    """A proposal: whether it is allowed, waits, runs, or is done; and what to do next."""
+    """A call: whether it is done, waits, runs, or is denied; and what to do next."""
 
     status: str
     reason_code: str
-    why: list[str] = []
-    waits_for: list[str] = []
-    executions: list[Json] = []
+    message: str
+    waits_for: Json | None = None
+    result: Any = None
 
 
 class Approvals(Answer, kw_only=True):
@@ -108,50 +113,43 @@ class WhoAmI(Answer, kw_only=True):
 
 
 async def propose_action(api: AsyncClient, args: ProposeArgs) -> Json:
-    """Propose one call on the newest state."""
-    agent_id = (await api.whoami()).id
-    token_id = args.capability_token_id or (await list_tokens(api, args.space_id, agent_id)).get(args.tool_id)
-    proposal_id = args.proposal_id or f"mcp-{_IDS.new_id()}"
-    space = await api.request("get_space", fields=["state_snapshot_id"], space_id=args.space_id)
-    call = build_call(agent_id, args.tool_id, args.args, token_id, proposal_id)
-    try:
-        proposal = await api.propose(
-            args.space_id, proposal_id, space["state_snapshot_id"], **call, case_id=args.case_id
-        )
-    except Conflict:
-        if args.proposal_id is None:
-            raise
-        proposal = await api.get_proposal(args.space_id, proposal_id)
-        if not _is_repeat(args, agent_id, proposal):
-            raise
-    return await _describe(api, args.space_id, proposal)
-
-
-def _is_repeat(args: ProposeArgs, agent_id: str, proposal: ProposalResponse) -> bool:
-    """Whether a proposal is the one that is made again: by the same agent, of the same call, in the same case."""
-    calls = [(each.tool_id, each.args) for each in proposal.candidates if isinstance(each, ToolCallItem)]
-    same_place = (proposal.actor.id, proposal.case_id) == (agent_id, args.case_id)
-    return same_place and len(proposal.candidates) == 1 and calls == [(args.tool_id, args.args)]
+    """Make one call, or join the same one."""
+    asked = CallRequest(
+        tool_id=args.tool_id,
+        args=args.args,
+        case_id=args.case_id,
+    )
+    call = GatedCall(args.space_id, asked)
+    await api.run(call.make())
+    return _describe(call)
 
 
 async def wait_for_action(api: AsyncClient, args: WaitArgs) -> Json:
     """Wait until nothing more is to be waited for, or the time is over."""
-    proposal = await api.get_proposal(args.space_id, args.proposal_id, wait=args.seconds or None)
-    return await _describe(api, args.space_id, proposal)
+    call = await _find(api, args.space_id, args.call_id)
+    await api.run(call.wait(args.seconds))
+    return _describe(call)
+
+
+async def begin_action(api: AsyncClient, args: BeginArgs) -> Json:
+    """Claim a call that the agent runs itself; the secret of the claim is the agent's to keep."""
+    call = await _find(api, args.space_id, args.call_id)
+    await api.run(call.claim())
+    return _describe(call)
 
 
 async def report_action(api: AsyncClient, args: ReportArgs) -> Json:
-    """Report what came of a call of a `caller` tool."""
-    status = "succeeded" if args.succeeded else "failed"
-    recorded = await api.report_outcome(args.space_id, args.execution_id, status, result=args.result, error=args.error)
-    proposal = await api.get_proposal(args.space_id, recorded.execution.proposal_id)
-    return await _describe(api, args.space_id, proposal)
+    """Report what came of a call that the agent ran."""
+    call = await _find(api, args.space_id, args.call_id, args.nonce)
+    await api.run(call.report("succeeded" if args.succeeded else "failed", result=args.result, error=args.error))
+    return _describe(call)
 
 
 async def withdraw_action(api: AsyncClient, args: WithdrawArgs) -> Json:
     """Take back what waits."""
-    withdrawn = await api.withdraw_proposal(args.space_id, args.proposal_id, reason=args.because)
-    return await _describe(api, args.space_id, withdrawn.proposal)
+    call = await _find(api, args.space_id, args.call_id)
+    await api.run(call.withdraw(args.because))
+    return _describe(call)
 
 
 async def read_approvals(api: AsyncClient, args: ApprovalsArgs) -> Json:
@@ -174,43 +172,50 @@ async def tell_identity(api: AsyncClient, _: NoArgs) -> Json:
     return {**{name: getattr(me, name) for name in ("kind", "id", "authenticated", "roles", "scopes")}, "handles": {}}
 
 
-async def _describe(api: AsyncClient, space_id: str, proposal: ProposalResponse) -> Json:
-    runs = [*proposal.execution_ids, *proposal.answered_by.values()]
-    executions = [await api.get_execution(space_id, each) for each in runs[:_SHOWN]]
-    kept = ("execution_id", "tool_id", "status", "result", "error", "deadline")
-    waiting = {"space_id": space_id, "proposal_id": proposal.proposal_id}
-    reason, do = proposal.decision.reason_code, _NEXT.get(proposal.status)
-    advised: Json = {}
-    if do is not None:
-        advised = {"next": {"do": do, **name_call("wait_for_action", waiting)}}
-    elif reason in (ReasonCode.UNKNOWN_TOOL, ReasonCode.TOOL_RETIRED, ReasonCode.ARGS_INVALID):
-        advised = {"next": {"do": _CHOOSE, **name_call("find_tools", {"space_id": space_id})}}
+async def _find(api: AsyncClient, space_id: str, call_id: str, nonce: str | None = None) -> GatedCall:
+    call = GatedCall(space_id, nonce=nonce)
+    await api.run(call.resume(call_id))
+    return call
+
+
+def _describe(call: GatedCall) -> Json:
+    found = call.answer
+    place = {"space_id": call.space_id, "call_id": found.call_id}
+    waits_for = found.waits_for
+    message = " ".join(filter(None, (describe_status(found, may_run=call.may_run), describe_joined(found))))
     answer: Json = {
-        "status": proposal.status,
-        "reason_code": reason,
-        "why": [speak(each.sentence) or each.message for each in proposal.refusals or ()],
-        "waits_for": proposal.waits_for,
-        "executions": [{name: getattr(each, name) for name in kept} for each in executions],
-        **advised,
+        "status": found.status,
+        "reason_code": found.reason_code,
+        "message": speak(message) or f"{found.status}: {found.reason_code}",
+        "waits_for": None if waits_for is None else msgspec.to_builtins(waits_for),
+        "result": found.result,
+        **_advise(call, place),
         "handles": {
-            **waiting,
-            "approval_ids": proposal.approval_ids[:_SHOWN],
-            "execution_ids": proposal.execution_ids[:_SHOWN],
-            "case_id": proposal.case_id,
+            **place,
+            **({"nonce": call.nonce} if call.may_run else {}),
+            "approval_ids": list((waits_for and waits_for.approval_ids) or ())[:_SHOWN],
+            "case_id": found.case_id,
         },
     }
-    return point_to_all(
-        answer, lambda size: name_call("wait_for_action", {**waiting, "seconds": 0, "max_tokens": size})
-    )
+    return point_to_all(answer, lambda size: name_call("wait_for_action", {**place, "seconds": 0, "max_tokens": size}))
+
+
+def _advise(call: GatedCall, place: Json) -> Json:
+    """`next`: the tool to call now; nothing where the message says it all."""
+    if call.may_run:
+        done = {**place, "nonce": call.nonce, "succeeded": True}
+        return {"next": {"do": "run it now, once, and report what came of it", **name_call("report_action", done)}}
+    if call.is_ready:
+        return {"next": {"do": "begin it, and run it only if that says so", **name_call("begin_action", place)}}
+    if call.waits or (call.answer.status is CallStatus.RUNNING and call.answer.executor != CALLER):
+        do = "wait, or do something else meanwhile"
+        return {"next": {"do": do, **name_call("wait_for_action", place)}}
+    if call.answer.reason_code in (ReasonCode.UNKNOWN_TOOL, ReasonCode.TOOL_RETIRED, ReasonCode.ARGS_INVALID):
+        return {"next": {"do": _CHOOSE, **name_call("find_tools", {"space_id": call.space_id})}}
+    return {}
 
 
 _CHOOSE = "use a tool of the space, with arguments of its schema"
-# By the status of a proposal.
-_NEXT = {
-    "asked": "an operator has to approve it: wait, or do something else meanwhile",
-    "parked": "it runs by itself when what it waits for has changed: wait",
-    "running": "wait; if the tool is one that you run yourself, run it and call `report_action`",
-}
 
 ACTION_TOOLS = (
     ToolRow(
@@ -226,16 +231,25 @@ ACTION_TOOLS = (
     ToolRow(
         "wait_for_action",
         "Wait for an action",
-        "Wait for a proposal that needs an approval, is parked or runs, and get its result.",
+        "Wait for a call that is not over, and get its result.",
         WaitArgs,
         Action,
         wait_for_action,
         reads=True,
     ),
     ToolRow(
+        "begin_action",
+        "Begin an action",
+        "Claim a call that you run yourself. Run it only if the answer has a `nonce`.",
+        BeginArgs,
+        Action,
+        begin_action,
+        idempotent=False,
+    ),
+    ToolRow(
         "report_action",
         "Report an action",
-        "Report the outcome of a call of a `caller` tool, which you ran yourself. The first report counts.",
+        "Report the outcome of a call that you began and ran yourself. The first report counts.",
         ReportArgs,
         Action,
         report_action,
@@ -243,7 +257,7 @@ ACTION_TOOLS = (
     ToolRow(
         "withdraw_action",
         "Withdraw an action",
-        "Take back a proposal that is parked or waits for approval.",
+        "Take back a call that waits.",
         WithdrawArgs,
         Action,
         withdraw_action,

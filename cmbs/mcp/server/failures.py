@@ -121,7 +121,7 @@ _LISTED_BY: dict[str, Advice] = {
     "kit": Advice("use a kit on record", "find_kits"),
     "tool": Advice("use a tool of the space", "find_tools", ("space_id",)),
     "approval": Advice("use an approval of the space", "read_approvals", ("space_id",)),
-    "proposal": Advice("use the id that `propose_action` gave", "read_approvals", ("space_id",)),
+    "call": Advice("use the id that `propose_action` gave", "read_approvals", ("space_id",)),
     "execution": Advice("use the id that `propose_action` gave", "read_approvals", ("space_id",)),
     "capability": Advice("leave the token out, or use one that you have", "whoami"),
     "case": Advice("use a case that an operator opened, or leave it out", "find_spaces"),

@@ -76,9 +76,10 @@ PROMPTS = (
         "2. Call `find_tools` in the space `{space_id}`, with the tool `{tool_id}` if that is known: what arguments it "
         "takes, and whether it asks. Without a space, call `find_spaces`.\n"
         "3. Call `propose_action` in the space, with the case.\n"
-        "4. Where it waits, call `wait_for_action`, and do not propose it again.\n"
-        "5. Where it is denied, do what `why` says, or say that it cannot be done. Do not look for a way around it.\n"
-        "6. Where the outcome is unknown, read the state before anything else.",
+        "4. Where it waits, call `wait_for_action`, and do not propose it again. Where you are to run it, call "
+        "`begin_action` first, run it only if that says so, and report it.\n"
+        "5. Where it is denied, do what `message` says, or say that it cannot be done. Do not look for a way around it."
+        "\n6. Where the outcome is unknown, read the state before anything else.",
     ),
 )
 

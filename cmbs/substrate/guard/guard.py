@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from itertools import count
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 import msgspec
@@ -39,14 +38,15 @@ from cmbs.substrate.guard.refusals import (
     refusal_of,
 )
 from cmbs.substrate.guard.signatures import Signature
+from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest
 from cmbs.substrate.kernel.events import IssueCapability, Propose, RegisterTool, SpaceMessage, Withdraw
 from cmbs.substrate.kernel.insight.advice import advise_on_record
 from cmbs.substrate.kernel.insight.step_advice import advise_on_step
 from cmbs.substrate.kernel.kind import SpaceAnswer
-from cmbs.substrate.kernel.model import NULL, Capability, Proposal, Provenance, ReasonCode, Tool, ToolCall, ToolKind
+from cmbs.substrate.kernel.model import NULL, Capability, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.proposals import GRACE_MS
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
+from cmbs.substrate.kernel.state import Execution, ProposalRecord
 from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.tools.python import PythonTools, current_call, enter_call, running_call, start_thread
@@ -55,8 +55,6 @@ from cmbs.system import RandomIds, SystemClock
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# A snapshot is stale where others write what a constraint reads, while we look: that seldom happens twice.
-_ATTEMPTS = 10
 # Beyond the moment at which an execution is in doubt: time for the scheduler to notice.
 _NOTICE_SECONDS = 2.0
 _GLANCE_SECONDS = 0.2
@@ -179,9 +177,9 @@ class Guard:
         self._perform_granted(self._agent, Withdraw(proposal_id, reason))
 
     def call(self, tool: Tool, args: bytes, key: str | None = None, case_id: str | None = None) -> Any:
-        """Propose one call, wait for it, and give its result."""
+        """Make one call, wait for it, and give its result."""
         base = self._base_of_key(tool, args, case_id)
-        record = self._propose(tool, args, key or f"{base}-{self._failures[base]}", case_id)
+        record = self._make(tool, args, key or f"{base}-{self._failures[base]}", case_id)
         if record.status in (ProposalStatus.ASKED, ProposalStatus.PARKED) and self._wait_seconds > 0:
             proposal_id = record.message.proposal.proposal_id
             record = self._server.wait_for(self._space_id, proposal_id, self._wait_seconds)
@@ -198,27 +196,17 @@ class Guard:
         scope = ("run", self._run) if case_id is None else ("case", case_id)
         return sha256(canonical.encode([*scope, tool.tool_id]) + args).hexdigest()
 
-    def _perform(self, actor: Actor, message: SpaceMessage) -> SpaceAnswer:
+    def _perform(self, actor: Actor, message: SpaceRequest) -> SpaceAnswer:
         return self._server.perform(SpaceCommand(self._space_id, actor, message))
 
-    def _propose(self, tool: Tool, args: bytes, key: str, case_id: str | None) -> ProposalRecord:
-        attempts = count(1)
-        while True:
-            proposal = self._proposal(self._server.current(self._space_id), tool, args, key)
-            if case_id is not None:
-                proposal = msgspec.structs.replace(proposal, case_id=case_id)
-            space = self._perform(self._agent, Propose(proposal)).space
-            record = space.proposals[proposal.proposal_id]
-            if record.decision.reason_code is not ReasonCode.STALE_SNAPSHOT or next(attempts) == _ATTEMPTS:
-                return record
-
-    def _proposal(self, space: Space, tool: Tool, args: bytes, key: str) -> Proposal:
-        return Proposal(
-            proposal_id=self._ids.new_id(),
-            state_snapshot_id=space.snapshot_id,
-            provenance=Provenance(self._agent.id, self._clock.now(), permissions=[self._token_id]),
-            candidates=[ToolCall(tool.tool_id, msgspec.Raw(args), self._token_id, key)],
-        )
+    def _make(self, tool: Tool, args: bytes, key: str, case_id: str | None) -> ProposalRecord:
+        call = ToolCall(tool.tool_id, msgspec.Raw(args), self._token_id, key)
+        answer = self._perform(self._agent, MakeCall(call, msgspec.UNSET if case_id is None else case_id))
+        made = answer.event.message
+        if not isinstance(made, Propose):  # pragma: no cover - a call becomes a proposal
+            raise TypeError(made)
+        proposal_id = made.proposal.proposal_id
+        return self._server.settled.with_proposal(answer.space, proposal_id).proposals[proposal_id]
 
     def _result(self, record: ProposalRecord) -> Any:
         """The result of a proposal's one call; an error where there is none, or none yet."""

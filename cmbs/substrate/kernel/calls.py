@@ -7,7 +7,7 @@ that is the same is joined instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -23,10 +23,9 @@ from cmbs.substrate.kernel.events import Claim, KnownCalls, Propose, SpaceEvent,
 from cmbs.substrate.kernel.model import BeliefReading, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.retention import UNSETTLED
 from cmbs.substrate.kernel.state import Execution, OpenCallKey, ProposalRecord, Space
+from cmbs.substrate.kernel.words import CALLER
 
 _CALL_PREFIX = "c"
-# The executor of a `caller` tool that names none: the agent that makes the call.
-CALLER = "caller"
 _WAIT_MS = 3_600_000
 
 
@@ -41,6 +40,8 @@ class MakeCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claim: Claim | msgspec.UnsetType = msgspec.UNSET
     defer_ms: int = _WAIT_MS
     ask_ms: int = _WAIT_MS
+    # Whether a call with a key of its own joins the same writing call under another key, as one without a key does.
+    joins: bool = False
     belief: list[BeliefReading] = []
     known_calls: KnownCalls = msgspec.UNSET
     queued: bool | msgspec.UnsetType = msgspec.UNSET
@@ -128,7 +129,7 @@ def complete_call(space: Space, message: MakeCall, actor: Actor, stamp: Stamp) -
     call = _forward_allowed(space, message.call)
     if call.capability_token_id is None:
         call = msgspec.structs.replace(call, capability_token_id=_choose_token(space, call, actor, stamp.ts))
-    known = _find_same(space, call, message.case_id, actor)
+    known = _find_same(space, call, message, actor)
     if known is not None:
         return Repeat(known.seq)
     if call.idempotency_key is None and tool is not None and tool.writes:
@@ -180,25 +181,26 @@ def _choose_token(space: Space, call: ToolCall, actor: Actor, now: str) -> str |
     return covering
 
 
-def _find_same(space: Space, call: ToolCall, case_id: str | msgspec.UnsetType, actor: Actor) -> ProposalRecord | None:
+def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) -> ProposalRecord | None:
     """The proposal of the call that this one repeats, by its key, or joins, because the same is open."""
-    case = None if isinstance(case_id, msgspec.UnsetType) else case_id
-    if call.idempotency_key is None:
-        key = OpenCallKey((actor.kind, actor.id), case, call.tool_id, hash_of_args(call))
-        known_id = space.open_calls.get(key)
-        return None if known_id is None else space.proposals.get(known_id)
-    execution = space.executions.get(find_call(space, call.tool_id, call.idempotency_key, actor.id) or "")
-    if execution is None or execution.intent.args_hash != hash_of_args(call):
-        return None
-    record = space.proposals.get(execution.proposal_id)
-    return None if record is None or record.case_id != case else record
+    key, case_id = call.idempotency_key, None if isinstance(message.case_id, msgspec.UnsetType) else message.case_id
+    if key is not None:
+        execution = space.executions.get(find_call(space, call.tool_id, key, actor.id) or "")
+        if execution is not None and execution.intent.args_hash == hash_of_args(call):
+            record = space.proposals.get(execution.proposal_id)
+            return None if record is None or record.case_id != case_id else record
+    open_key = _open_key(call, case_id, actor)
+    known_id = space.open_calls.get(open_key)
+    if known_id is None and message.joins:
+        known_id = space.open_calls.get(open_key._replace(idempotency_key=None))
+    return None if known_id is None else space.proposals.get(known_id)
 
 
 # --- what is open -----------------------------------------------------------------------------------------------------
 
 
 def index_open_calls(space: Space) -> Map[OpenCallKey, str]:
-    """The open writing calls, from everything that the space holds."""
+    """The open calls, from everything that the space holds."""
     found: Map[OpenCallKey, str] = Map()
     for record in sorted(space.proposals.values(), key=_by_seq):
         if record.status in UNSETTLED:
@@ -207,7 +209,7 @@ def index_open_calls(space: Space) -> Map[OpenCallKey, str]:
 
 
 def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[OpenCallKey, str]:
-    """The open writing calls after a step; `after` is what it leads to, but for these."""
+    """The open calls after a step; `after` is what it leads to, but for these."""
     found = before.open_calls
     for proposal_id in event.result.statuses:
         record, known = after.proposals[proposal_id], before.proposals.get(proposal_id)
@@ -222,12 +224,19 @@ def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[Ope
     return found
 
 
-def _list_keys(space: Space, record: ProposalRecord) -> list[OpenCallKey]:
-    """The writing calls of a proposal."""
-    actor, tools = (record.actor.kind, record.actor.id), space.tools
-    calls = [each for each in record.message.proposal.candidates if isinstance(each, ToolCall)]
-    writing = [each for each in calls if each.tool_id in tools and tools[each.tool_id].writes]
-    return [OpenCallKey(actor, record.case_id, each.tool_id, hash_of_args(each)) for each in writing]
+def _list_keys(space: Space, record: ProposalRecord) -> Iterator[OpenCallKey]:
+    """What the calls of a proposal are found by: each by its own key, and writing ones by whichever."""
+    for candidate in record.message.proposal.candidates:
+        if isinstance(candidate, ToolCall):
+            key, tool = _open_key(candidate, record.case_id, record.actor), space.tools.get(candidate.tool_id)
+            if key.idempotency_key is not None:
+                yield key
+            if tool is not None and tool.writes:
+                yield key._replace(idempotency_key=None)
+
+
+def _open_key(call: ToolCall, case_id: str | None, actor: Actor) -> OpenCallKey:
+    return OpenCallKey((actor.kind, actor.id), case_id, call.tool_id, hash_of_args(call), call.idempotency_key)
 
 
 def _by_seq(record: ProposalRecord) -> int:

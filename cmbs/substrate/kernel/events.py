@@ -7,6 +7,7 @@ deciding again gives the same bytes.
 from __future__ import annotations
 
 from enum import StrEnum
+from hashlib import sha256
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -143,6 +144,11 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nonce_hash: str
     tool_hash: str | msgspec.UnsetType = msgspec.UNSET
     executor: Actor | msgspec.UnsetType = msgspec.UNSET
+
+
+def hash_of_nonce(nonce: str) -> str:
+    """What a claim says of the secret that its outcome has to present."""
+    return sha256(nonce.encode()).hexdigest()
 
 
 # Whether calls that a decision allows wait for their turn; not set where they start with it.

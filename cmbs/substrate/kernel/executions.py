@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from cmbs.substrate.kernel.events import (
     SpaceVerb,
     Start,
     StepResult,
+    hash_of_nonce,
 )
 from cmbs.substrate.kernel.model import (
     BeliefReading,
@@ -296,11 +296,6 @@ def _shows_nonce(execution: Execution, message: RecordOutcome, actor: Actor) -> 
         return True
     nonce = message.nonce
     return not isinstance(nonce, msgspec.UnsetType) and hash_of_nonce(nonce) == execution.nonce_hash
-
-
-def hash_of_nonce(nonce: str) -> str:
-    """What a claim says of the secret that its outcome has to present."""
-    return sha256(nonce.encode()).hexdigest()
 
 
 def _is_acceptable(execution: Execution, result: bytes) -> bool:

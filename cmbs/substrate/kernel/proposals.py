@@ -26,7 +26,7 @@ from cmbs.substrate.kernel.arbitration.arbitrate import (
 )
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings, is_read
 from cmbs.substrate.kernel.arbitration.stages import hash_of_tool, is_observation
-from cmbs.substrate.kernel.calls import CALLER, claims, executor_of, hash_of_call, is_run_by_server
+from cmbs.substrate.kernel.calls import claims, executor_of, hash_of_call, is_run_by_server
 from cmbs.substrate.kernel.events import (
     Approve,
     Asked,
@@ -55,7 +55,7 @@ from cmbs.substrate.kernel.model import (
 from cmbs.substrate.kernel.retention import with_recalled
 from cmbs.substrate.kernel.state import Approval, CallKey, Execution, ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, fingerprint, is_operator, refuse, same_person
-from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.words import CALLER, ApprovalStatus, ExecutionStatus, ProposalStatus
 
 # How long beyond its tool's own limit an execution is waited for before it is in doubt.
 GRACE_MS = 5_000

@@ -18,7 +18,7 @@ from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.instants import parse_instant
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.calls import CALLER, MakeCall, SpaceRequest
+from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
@@ -50,6 +50,7 @@ from cmbs.substrate.kernel.memory import validate_promotion, validate_put
 from cmbs.substrate.kernel.model import Candidate, StateDelta, ToolCall, ToolKind
 from cmbs.substrate.kernel.retention import Recalled, Unknown
 from cmbs.substrate.kernel.targets import check_target
+from cmbs.substrate.kernel.words import CALLER
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")

@@ -209,12 +209,15 @@ class MemoryEntry(msgspec.Struct, frozen=True):
 
 
 class OpenCallKey(NamedTuple):
-    """What makes two writing calls the same: who makes them, in which case, of which tool, with which args."""
+    """What makes two calls the same: who makes them, in which case, of which tool, with which args; and under which
+    idempotency key, or, of writing calls, under whichever.
+    """
 
     actor: tuple[ActorKind, str]
     case_id: str | None
     tool_id: str
     args_hash: str
+    idempotency_key: str | None
 
 
 class AgentLoad(NamedTuple):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+# The executor of a `caller` tool that names none: the agent that makes the call.
+CALLER = "caller"
+
 
 class ProposalStatus(StrEnum):
     """Where a proposal stands."""

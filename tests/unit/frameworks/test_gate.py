@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from cmbs.belief.server import BeliefServer
+from cmbs.calls.gated_call import GatedCall
 from cmbs.client import connect, connect_async
 from cmbs.errors import InvalidRequest
-from cmbs.frameworks.answers import Answer
-from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest
+from cmbs.frameworks.answers import Answer, build_question
+from cmbs.frameworks.gate import Gate, ToolRequest
 from cmbs.http import BeliefApp
 from cmbs.http.service import Service
 from cmbs.stores.memory import InMemoryStore
@@ -32,13 +33,21 @@ def ask(gate: Gate, tool: str, call_id: str = "c1", **args: Any) -> ToolRequest:
     return gate.request(tool, args, call_id, "thread")
 
 
-def begin(gate: Gate, request: ToolRequest) -> Run | Answer | Standing:
+def begin(gate: Gate, request: ToolRequest) -> GatedCall | Answer:
     return gate.run(gate.begin(request))
 
 
-def begin_run(gate: Gate, request: ToolRequest) -> Run:
+def begin_run(gate: Gate, request: ToolRequest) -> GatedCall:
     begun = begin(gate, request)
-    assert isinstance(begun, Run), begun
+    assert isinstance(begun, GatedCall), begun
+    assert begun.may_run, begun.answer
+    return begun
+
+
+def begin_waiting(gate: Gate, request: ToolRequest) -> GatedCall:
+    begun = begin(gate, request)
+    assert isinstance(begun, GatedCall), begun
+    assert begun.waits, begun.answer
     return begun
 
 
@@ -67,7 +76,7 @@ def test_another_call_with_the_same_arguments_runs_again_once_the_first_is_settl
     first = begin_run(gate, ask(gate, "look", "c1"))
     gate.run(gate.succeed(first, 1))
     second = begin_run(gate, ask(gate, "look", "c2"))
-    assert second.execution_id != first.execution_id
+    assert second.call_id != first.call_id
 
 
 @pytest.mark.req("FRAME-02")
@@ -75,11 +84,11 @@ def test_a_denied_call_says_why_and_what_to_do_next(world: World) -> None:
     gate = world.open_gate()
     denied = begin_answer(gate, ask(gate, "drop", table="orders"))
     assert not denied.has_value
-    assert denied.text.startswith("Not done: the call is not allowed. Nothing was changed.\nNO_ALLOW: ")
+    assert denied.text.startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`: ")
     unknown = begin_answer(gate, ask(gate, "nowhere"))
     assert "UNKNOWN_TOOL" in unknown.text
     bare = Gate(world.open_case())
-    assert "token" in begin_answer(bare, ask(bare, "look")).text
+    begin_run(bare, ask(bare, "look"))
 
 
 @pytest.mark.req("FRAME-03")
@@ -87,12 +96,9 @@ def test_an_approved_call_is_begun_by_one_process_alone(world: World) -> None:
     case = world.open_case()
     gate, restarted = world.open_gate(case), world.open_gate(case)
     request = ask(gate, "restart", service="web")
-    waiting = begin(gate, request)
-    assert isinstance(waiting, Standing)
-    assert (waiting.waits, waiting.has_waited) == (True, True)
-    assert waiting.question["status"] == "asked"
-    assert waiting.question["calls"] == [{"tool_id": "restart", "args": {"service": "web"}}]
-    assert len(waiting.question["approval_ids"]) == 1
+    question = build_question(begin_waiting(gate, request).answer)
+    assert (question["tool_id"], question["args"]) == ("restart", {"service": "web"})
+    assert len(question["approval_ids"]) == 1
     world.approve(case)
     run = begin_run(restarted, request)
     # The process that asked first comes back, and so does one that starts now.
@@ -110,7 +116,11 @@ def test_a_rejected_call_is_told_so(world: World) -> None:
     request = ask(gate, "restart", service="web")
     begin(gate, request)
     world.reject(case, "not in the afternoon")
-    assert begin_answer(gate, request).text.startswith("Not done: an operator rejected the call.")
+    for late in (gate, world.open_gate(case)):
+        late.run(late.find(request))
+        told = begin_answer(late, request).text
+        assert told.startswith("Not done: the call is not allowed.")
+        assert "it is rejected" in told
     assert world.executions(case) == []
 
 
@@ -123,12 +133,12 @@ def test_a_call_whose_outcome_was_lost_is_unknown_and_is_not_run_again_under_any
     for call_id in ("c1", "c2"):
         told = begin_answer(restarted, ask(restarted, "restart", call_id, service="cache"))
         assert told.text.startswith("Unknown: this call was begun")
-        assert lost.execution_id in told.text
+        assert lost.call_id in told.text
     # Other arguments are another call.
     begin_run(restarted, ask(restarted, "look", service="cache"))
     gate.run(gate.fail(lost, TimeoutError("no answer")))
     told = begin_answer(restarted, ask(restarted, "restart", "c2", service="cache"))
-    assert told.text == f"Failed: TimeoutError: no answer. It is on record as execution `{lost.execution_id}`."
+    assert told.text == f"Failed: TimeoutError: no answer. It is on record as call `{lost.call_id}`."
     assert [each.status for each in world.executions(case) if each.tool_id == "restart"] == ["timed_out"]
     begin_run(restarted, ask(restarted, "restart", "c3", service="cache"))
 
@@ -137,8 +147,9 @@ def test_a_call_whose_outcome_was_lost_is_unknown_and_is_not_run_again_under_any
 def test_a_call_that_was_proposed_and_not_begun_by_this_process_is_its_to_run(world: World) -> None:
     gate = world.open_gate()
     request = ask(gate, "look")
-    standing = gate.run(gate.look(request))
-    assert (standing.waits, standing.has_waited, standing.execution is not None) == (False, False, True)
+    call = gate.run(gate.look(request))
+    assert isinstance(call, GatedCall)
+    assert (call.waits, call.is_ready, call.may_run) == (False, True, False)
     begin_run(gate, request)
 
 
@@ -146,10 +157,7 @@ def test_a_call_that_waits_for_belief_runs_when_the_belief_is_there(world: World
     case = world.open_case()
     gate = world.open_gate(case, wait=1)
     request = ask(gate, "scale", service="web")
-    waiting = begin(gate, request)
-    assert isinstance(waiting, Standing)
-    assert waiting.question["status"] == "parked"
-    assert waiting.question["waits_for"]
+    assert build_question(begin_waiting(gate, request).answer)["waits_for"]
     case.rule_out("agent://planner", ["cpu"])
     begin_run(gate, request)
 
@@ -160,19 +168,20 @@ def test_a_withdrawn_call_stays_withdrawn_also_where_it_was_approved_in_between(
     gate = world.open_gate(case)
     one, other = ask(gate, "restart", "c1", service="web"), ask(gate, "restart", "c2", service="api")
     for request, is_approved in ((one, False), (other, True)):
-        waiting = begin(gate, request)
-        assert isinstance(waiting, Standing)
+        waiting = begin_waiting(gate, request)
         if is_approved:
             world.approve(case)
-        told = gate.run(gate.withdraw(waiting.question["proposal_id"], "the user said no"))
+        told = gate.run(gate.withdraw(waiting.call_id, "the user said no"))
         assert told.text.startswith("Not done: the user said no.")
         world.approve(case)
-        assert not begin_answer(world.open_gate(case), request).has_value
-    assert [(each.status, each.error) for each in world.executions(case)] == [("failed", "not done: the user said no")]
+        late = world.open_gate(case)
+        late.run(late.find(request))
+        assert begin_answer(late, request).text.startswith("Not done: the call was withdrawn.")
+    assert [each.status for each in world.executions(case)] == ["not_started"]
 
 
 @pytest.mark.req("FRAME-03")
-def test_an_approval_that_comes_back_too_late_is_asked_for_anew() -> None:
+def test_an_approval_that_comes_back_too_late_starts_nothing() -> None:
     clock, log = ManualClock(), InMemoryStore()
     belief = BeliefServer(store=log)
     spaces = SubstrateServer(log=log, clock=clock, belief=ServedBelief(belief), keeper_seconds=None)
@@ -185,16 +194,13 @@ def test_an_approval_that_comes_back_too_late_is_asked_for_anew() -> None:
         request = ask(gate, "restart", service="web")
         begin(gate, request)
         world.approve(case)
-        clock.advance(timedelta(minutes=10))
+        clock.advance(timedelta(hours=2))
         spaces.keep()
-        assert [each.status for each in world.executions(case)] == ["in_doubt"]
-        waiting = begin(gate, request)
-        assert isinstance(waiting, Standing)
-        assert waiting.question["status"] == "asked"
-        (missed,) = world.executions(case)
-        assert (missed.status, missed.error) == ("failed", "its time was over before it was begun: nothing was done")
+        assert [each.status for each in world.executions(case)] == ["not_started"]
+        assert "did not come in time" in begin_answer(gate, request).text
+        begin_waiting(gate, ask(gate, "restart", "c2", service="web"))
         world.approve(case)
-        begin_run(gate, request)
+        begin_run(gate, request := ask(gate, "restart", "c2", service="web"))
         clock.advance(timedelta(minutes=10))
         spaces.keep()
         # This one was begun: it stays in doubt, for an operator to look.
@@ -207,14 +213,14 @@ def test_of_two_processes_with_the_same_call_one_runs_it(world: World) -> None:
     gates = [world.open_gate(case) for _ in range(4)]
     at_once = Barrier(len(gates))
 
-    def race(gate: Gate) -> Run | Answer | Standing:
+    def race(gate: Gate) -> GatedCall | Answer:
         request = ask(gate, "restart", service="cache")
         at_once.wait(30)
         return begin(gate, request)
 
     with ThreadPoolExecutor(len(gates)) as threads:
         begun = list(threads.map(race, gates))
-    assert [type(each) for each in begun].count(Run) == 1
+    assert [isinstance(each, GatedCall) and each.may_run for each in begun].count(True) == 1
     assert len(world.executions(case)) == 1
 
 
@@ -222,11 +228,10 @@ def test_what_is_begun_cannot_be_withdrawn(world: World) -> None:
     case = world.open_case()
     gate = world.open_gate(case)
     request = ask(gate, "restart", service="web")
-    waiting = begin(gate, request)
-    assert isinstance(waiting, Standing)
+    waiting = begin_waiting(gate, request)
     world.approve(case)
     begin_run(gate, request)
-    told = gate.run(gate.withdraw(waiting.question["proposal_id"], "the user said no"))
+    told = gate.run(gate.withdraw(waiting.call_id, "the user said no"))
     assert told.text.startswith("Unknown: ")
 
 
@@ -283,7 +288,8 @@ def test_a_case_that_blocks_can_be_awaited(world: World) -> None:
 
     async def go() -> None:
         begun = await gate.run_async(gate.begin(ask(gate, "look")))
-        assert isinstance(begun, Run)
+        assert isinstance(begun, GatedCall)
+        assert begun.may_run
         assert await gate.run_async(gate.succeed(begun, "seen")) is None
 
     asyncio.run(go())

@@ -31,7 +31,7 @@ from cmbs.mcp.deciders.proto import ext_mcp_pb2 as pb
 from cmbs.mcp.deciders.proto import ext_mcp_pb2_grpc as pb_grpc
 from cmbs.mcp.decisions import DecisionPoint
 from cmbs.stores import open_store
-from cmbs.system import RandomIds, SystemClock
+from cmbs.system import RandomIds
 from tests.support.http_server import free_port
 from tests.support.mcp_upstream import tool_of
 
@@ -145,7 +145,7 @@ def test_dockers_gateway_gets_nothing_for_what_is_allowed_and_a_result_for_what_
             result = mcp_types.CallToolResult.model_validate_json(denied.content, by_name=False)
             assert result.is_error
             told = result.content[0].text  # type: ignore[union-attr]
-            assert told.startswith("Not done: NO_ALLOW")
+            assert told.startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`")
             assert "ask an operator for a rule that allows it" in told
             assert not docker_lets_through(await bench.post(docker.PATH, ask_docker("push", {"force": True})))
             assert await bench.proposals() == [
@@ -220,8 +220,8 @@ def test_agentgateway_is_let_through_or_told_why_not_and_reports_what_came_of_it
                 "error",
                 pb.AuthorizationError.PERMISSION_DENIED,
             )
-            assert denied.error.reason.startswith("Not done: NO_ALLOW")
-            assert json.loads(denied.error.mcp_error)["proposal_id"].startswith("call-")
+            assert denied.error.reason.startswith("Not done: the call is not allowed. Nothing was changed.\n`NO_ALLOW`")
+            assert json.loads(denied.error.mcp_error)["call_id"].startswith("c-")
             outcomes: list[Json] = [
                 {"content": [{"type": "text", "text": "found"}]},
                 {"content": [{"type": "text", "text": "no such index"}], "isError": True},
@@ -461,7 +461,7 @@ def test_a_server_that_is_away_a_time_out_and_a_failure_are_no(tmp_path: Path) -
         ):
             api = AsyncClient(Carrier(send), "a server", Patience(attempts=1))
             seconds = 0.01 if send is hang else 10.0
-            decider = Decider(api, DecisionPoint(api, "mcp", SystemClock(), RandomIds()), seconds)
+            decider = Decider(api, DecisionPoint(api, "mcp", RandomIds()), seconds)
             verdict = await decider.decide(read)
             assert not verdict.allowed
             assert told in verdict.reason

@@ -14,9 +14,10 @@ from cmbs.api.spaces import ApprovalItem
 from cmbs.bootstrap import Settings, build_app
 from cmbs.client import AsyncClient
 from cmbs.mcp.asking import identify_caller, open_api
+from cmbs.mcp.claims import STATE_DIRECTORY, Claims, FileClaims, KeptClaim, MemoryClaims, find_state_directory
 from cmbs.mcp.decisions import DecisionPoint
 from cmbs.mcp.hooks import ClaudeHook, CursorHook, HookFailed, deny_claude, deny_cursor
-from cmbs.system import RandomIds, SystemClock
+from cmbs.system import RandomIds
 from tests.support.mcp_upstream import tool_of
 
 Json = dict[str, Any]
@@ -37,12 +38,12 @@ def claude(tool: str, args: Json, call: str = "toolu_1", event: str = "PreToolUs
     return {**COMMON, **named, **more}
 
 
-async def open_point() -> tuple[Any, AsyncClient, AsyncClient, DecisionPoint]:
+async def open_point(claims: Claims | None = None) -> tuple[Any, AsyncClient, AsyncClient, DecisionPoint]:
     app = build_app(Settings(store="memory:"), {})
     api = open_api(app)
     operator = api.acting_as(identify_caller("operator:boss"))
     await operator.create_space("hooks", policy_file=POLICY)
-    point = DecisionPoint(operator, "hooks", SystemClock(), RandomIds())
+    point = DecisionPoint(operator, "hooks", RandomIds(), claims=claims)
     return app, operator, api.acting_as(identify_caller("agent:coder")), point
 
 
@@ -88,7 +89,7 @@ def test_claude_code_is_told_allow_or_deny_and_reports_what_came_of_it() -> None
 def test_a_call_that_an_operator_approves_while_the_host_waits_is_let_through() -> None:
     async def test() -> None:
         app, operator, agent, _ = await open_point()
-        point = DecisionPoint(operator, "hooks", SystemClock(), RandomIds(), wait_seconds=20)
+        point = DecisionPoint(operator, "hooks", RandomIds(), wait_seconds=20)
         deciding = asyncio.create_task(point.decide(agent, "claude.Bash", {"command": "ls"}))
         pending: list[ApprovalItem] = []
         while not pending:  # the proposal is made by the other task
@@ -99,6 +100,74 @@ def test_a_call_that_an_operator_approves_while_the_host_waits_is_let_through() 
         app.close()
 
     asyncio.run(test())
+
+
+@pytest.mark.req("CALL-CLAIM-02", "CALL-CLAIM-03", "MCP-HOOK-04")
+def test_of_two_hook_processes_with_one_call_one_lets_it_through_and_its_outcome_is_reported_by_a_third(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        app, operator, agent, _ = await open_point()
+        hooks = [
+            ClaudeHook(DecisionPoint(operator, "hooks", RandomIds(), claims=claims), agent, None, None)
+            for claims in (FileClaims(tmp_path / "claims", ("here",)) for _ in range(3))
+        ]
+        event = claude("Read", {"file_path": "a"})
+        told = [(await hook.answer(event))["hookSpecificOutput"] for hook in hooks[:2]]
+        assert [each["permissionDecision"] for each in told] == ["allow", "deny"]
+        assert "begun by another process" in told[1]["permissionDecisionReason"]
+        (kept,) = (tmp_path / "claims").iterdir()
+        assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        (call_id,) = (await operator.list_proposals("hooks")).proposals[0].calls.values()
+        # What the agent says of itself, beside the hook, is not believed.
+        forged = await agent.report_call("hooks", call_id, "succeeded", result="never ran")
+        assert (forged.status, forged.refusal and forged.refusal.code) == ("running", "WRONG_NONCE")
+        assert await hooks[2].answer(claude("Read", {}, event="PostToolUse", tool_response={"content": "x"})) == {}
+        done = await operator.get_call("hooks", call_id)
+        assert (done.status, done.result) == ("done", {"content": "x"})
+        assert list((tmp_path / "claims").iterdir()) == []
+        app.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.req("MCP-HOOK-04")
+def test_a_call_whose_claim_cannot_be_kept_is_not_let_through(tmp_path: Path) -> None:
+    (tmp_path / "claims").write_text("no directory")
+
+    async def test() -> None:
+        app, operator, agent, point = await open_point(FileClaims(tmp_path / "claims", ()))
+        verdict = await point.decide(agent, "claude.Read", {}, "toolu_1")
+        assert not verdict.allowed
+        assert verdict.call_id is not None
+        assert "its claim cannot be kept" in verdict.reason
+        failed = await operator.get_call("hooks", verdict.call_id)
+        assert (failed.status, str(failed.error).startswith("not done: ")) == ("failed", True)
+        app.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.req("MCP-HOOK-04")
+def test_claims_are_kept_where_the_user_says_and_not_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_state_directory({STATE_DIRECTORY: "/s"}) == Path("/s")
+    assert find_state_directory({"XDG_STATE_HOME": "/x"}) == Path("/x/cmbs")
+    assert find_state_directory({}) == Path.home() / ".local/state/cmbs"
+    monkeypatch.setattr("cmbs.mcp.claims._MAX_KEPT", 2)
+    for claims in (MemoryClaims(), FileClaims(tmp_path, ("a",))):
+        for number in range(3):
+            claims.keep(f"c{number}", KeptClaim(f"c-{number}-0", "secret"))
+        kept = [claims.find(f"c{number}") is not None for number in range(3)]
+        assert (sum(kept), kept[2]) == (2, True)
+        claims.drop("c2")
+        claims.drop("c2")
+        assert claims.find("c2") is None
+    taken = FileClaims(tmp_path, ("b",))
+    taken.keep("c", KeptClaim("c", "s"))
+    with pytest.raises(FileExistsError):
+        taken.keep("c", KeptClaim("c", "another"))
 
 
 @pytest.mark.req("MCP-HOOK-02")

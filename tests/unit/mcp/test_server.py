@@ -220,32 +220,26 @@ def test_an_action_is_proposed_waited_for_reported_and_withdrawn_and_never_appro
             await operator.issue_capability("ops", "t", "scout", ["restart"])
             await operator.open_case("ops", "INC", session_id, ["scout"])
             asked = await call(client, "propose_action", space_id="ops", tool_id="restart", case_id="INC")
-            assert (asked["status"], bool(asked["why"])) == ("asked", True)
+            assert (asked["status"], asked["waits_for"]["kind"]) == ("waiting", "approval")
+            assert "Then you claim it and run it" in asked["message"]
             assert "approve" not in TOOLS
             pending = (await call(client, "read_approvals", space_id="ops"))["approvals"]
             assert [each["approval_id"] for each in pending] == asked["handles"]["approval_ids"]
-            proposal_id = asked["handles"]["proposal_id"]
-            gone = await call(client, "withdraw_action", space_id="ops", proposal_id=proposal_id, because="look first")
+            call_id = asked["handles"]["call_id"]
+            gone = await call(client, "withdraw_action", space_id="ops", call_id=call_id, because="look first")
             assert gone["status"] == "withdrawn"
             ruled = await call(
                 client, "rule_out", session_id=session_id, hypotheses=["a"], observation_id="saw", because="it is up"
             )
             assert ruled["survivors"] == ["b"]
-            allowed = await call(
-                client, "propose_action", space_id="ops", tool_id="restart", case_id="INC", proposal_id="p-1"
-            )
-            assert allowed["status"] == "running"
-            execution_id = allowed["handles"]["execution_ids"][0]
-            again = await call(
-                client, "propose_action", space_id="ops", tool_id="restart", case_id="INC", proposal_id="p-1"
-            )
-            assert again["handles"] == allowed["handles"]
-            done = await call(
-                client, "report_action", space_id="ops", execution_id=execution_id, succeeded=True, result={"up": True}
-            )
-            assert (done["status"], done["executions"][0]["result"]) == ("committed", {"up": True})
-            waited = await call(client, "wait_for_action", space_id="ops", proposal_id="p-1", seconds=1)
-            assert waited["status"] == "committed"
+            allowed = await call(client, "propose_action", space_id="ops", tool_id="restart", case_id="INC")
+            assert (allowed["status"], allowed["next"]["tool"]) == ("waiting", "begin_action")
+            begun = await call(client, "begin_action", **allowed["next"]["arguments"])
+            assert (begun["status"], begun["next"]["tool"]) == ("running", "report_action")
+            done = await call(client, "report_action", **begun["next"]["arguments"], result={"up": True})
+            assert (done["status"], done["result"]) == ("done", {"up": True})
+            waited = await call(client, "wait_for_action", **allowed["next"]["arguments"], seconds=1)
+            assert (waited["status"], waited["result"]) == ("done", {"up": True})
 
     run(test())
 

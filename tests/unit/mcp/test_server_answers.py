@@ -153,10 +153,10 @@ def test_obligations_and_results_that_are_too_long_are_cut_and_the_call_that_is_
             await operator.issue_capability("ops", "t", "scout", ["look"])
             made = await call(client, "propose_action", space_id="ops", tool_id="look")
             text = "line " * 10_000
-            reported = {"execution_id": made["handles"]["execution_ids"][0], "succeeded": True, "result": text}
-            done = await call(client, "report_action", space_id="ops", **reported)
-            assert len(done["executions"][0]["result"]) < len(text)
-            assert (await follow(client, done["more"]))["executions"][0]["result"] == text
+            begun = await follow(client, made["next"])
+            done = await call(client, "report_action", **begun["next"]["arguments"], result=text)
+            assert len(done["result"]) < len(text)
+            assert (await follow(client, done["more"]))["result"] == text
 
     run(test())
 

@@ -81,11 +81,11 @@ def test_the_tools_of_a_space_are_found_with_their_schema_and_whether_they_ask_n
             # Nothing of it is recorded.
             assert (await operator.list_proposals("ops")).proposals == []
             # A proposal comes to what was said.
-            statuses = {"no": "running", "yes": "asked", "denied": "denied"}
+            kinds = {"no": "executor", "yes": "approval", "denied": None}
             for tool_id, pod in (("restart", "a"), ("restart", "b"), ("drop", "a")):
                 asked = await asks(tool_id, pod)
                 made = await call(client, "propose_action", space_id="ops", tool_id=tool_id, args={"pod": pod})
-                assert made["status"] == statuses[asked]
+                assert (made["waits_for"] or {}).get("kind") == kinds[asked]
             # Observe mode stops no call.
             await operator.set_space_mode("ops", "observe")
             await operator.acting_as(identify_caller("operator:second")).set_space_mode("ops", "observe")
@@ -228,27 +228,32 @@ def test_a_probe_is_answered_with_what_was_seen_even_if_others_were_taken_since(
     run(test())
 
 
-@pytest.mark.req("MCP-SERVER-06")
-def test_the_id_of_another_agents_or_another_call_is_not_answered_as_a_repeat() -> None:
+@pytest.mark.req("MCP-SERVER-06", "CALL-CLAIM-02", "CALL-CLAIM-03", "CALL-ID-01")
+def test_a_call_of_your_own_is_begun_by_one_and_reported_by_its_nonce_alone() -> None:
     async def test() -> None:
         async with served() as (client, operator):
             await prepare_space(operator)
-            await operator.issue_capability("ops", "u", "other", ["look"])
-            other = operator.acting_as(identify_caller("agent:other"))
-            space = await other.get_space("ops")
-            theirs: Wire = {"type": "tool_call", "tool_id": "look", "args": {}, "capability_token_id": "u"}
-            provenance = {"source": "other", "timestamp": "2026-01-01T00:00:00Z", "permissions": ["u"]}
-            await other.propose(
-                "ops", "theirs", space.state_snapshot_id, provenance, [{**theirs, "idempotency_key": "k"}]
-            )
             args: dict[str, Any] = {"space_id": "ops", "tool_id": "look"}
-            await call(client, "propose_action", **args, proposal_id="mine")
-            for changed in ({"proposal_id": "theirs"}, {"proposal_id": "mine", "args": {"deep": True}}):
-                told, beside = await refuse(client, "propose_action", **args, **changed)
-                assert told.startswith("CONFLICT: ")
-                assert beside["next"]["tool"] == "read_approvals"
-            again = await call(client, "propose_action", **args, proposal_id="mine")
-            assert again["handles"]["proposal_id"] == "mine"
+            made = await call(client, "propose_action", **args)
+            again = await call(client, "propose_action", **args)
+            assert (again["handles"], again["next"]) == (made["handles"], made["next"])
+            assert "was not made again" in again["message"]
+            other = await call(client, "propose_action", **args, args={"deep": True})
+            assert other["handles"]["call_id"] != made["handles"]["call_id"]
+            begun = await follow(client, made["next"])
+            late = await follow(client, made["next"])
+            assert [each["status"] for each in (begun, late)] == ["running", "running"]
+            assert ["nonce" in each["handles"] for each in (begun, late)] == [True, False]
+            assert "begun by another process" in late["message"]
+            report = begun["next"]["arguments"]
+            refused = await call(client, "report_action", **{**report, "nonce": "guessed"})
+            assert (refused["status"], "nonce" in refused["message"]) == ("running", True), refused
+            assert (await call(client, "report_action", **report))["status"] == "done"
+            theirs = operator.acting_as(identify_caller("agent:other"))
+            await operator.issue_capability("ops", "u", "other", ["look"])
+            call_id = (await theirs.make_call("ops", "look")).call_id
+            stranger = await call(client, "begin_action", space_id="ops", call_id=call_id)
+            assert "nonce" not in stranger["handles"]
 
     run(test())
 

@@ -30,8 +30,8 @@ from cmbs.substrate.kernel.events import (
     RevokeCapability,
     Start,
     Withdraw,
+    hash_of_nonce,
 )
-from cmbs.substrate.kernel.executions import hash_of_nonce
 from cmbs.substrate.kernel.insight.advice import advise_on_record
 from cmbs.substrate.kernel.insight.impact import impact_of
 from cmbs.substrate.kernel.kind import SpaceAnswer

@@ -14,7 +14,7 @@ import msgspec
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Fault, Refusal, quote, refuse_faults
 from cmbs.substrate.kernel.arbitration.authority import WRITERS, proposable_by
-from cmbs.substrate.kernel.calls import CALLER, executor_of, is_run_by_server
+from cmbs.substrate.kernel.calls import executor_of, is_run_by_server
 from cmbs.substrate.kernel.events import Asked
 from cmbs.substrate.kernel.insight.call_advice import (
     advise_on_args,
@@ -39,7 +39,7 @@ from cmbs.substrate.kernel.model import CandidateDecision, Failure, ReasonCode, 
 from cmbs.substrate.kernel.policy.references import namespace_of
 from cmbs.substrate.kernel.proposals import DECIDING
 from cmbs.substrate.kernel.state import ProposalRecord, Space
-from cmbs.substrate.kernel.words import ApprovalStatus, ProposalStatus
+from cmbs.substrate.kernel.words import CALLER, ApprovalStatus, ProposalStatus
 
 Advise: TypeAlias = Callable[[Refused, CandidateDecision], Refusal]
 
