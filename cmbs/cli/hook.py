@@ -79,8 +79,8 @@ async def _answer(host: Host, event: Any, chosen: _Chosen) -> Any:
     async with open_api(chosen.store if chosen.server is None else chosen.server) as api:
         agent = api.acting_as(identify_caller(f"agent:{chosen.actor}", os.environ.get(AGENT_KEY)))
         operator = api.acting_as(identify_caller("operator:hook", os.environ.get(OPERATOR_KEY)))
-        # With the starter policy where the space is new: everything asks.
-        await GatewayLedger(operator, chosen.space, SystemClock()).ensure_space([])
+        # With the starter policy where the space is new: everything asks, since hooks register tools as writers.
+        await GatewayLedger(operator, chosen.space, SystemClock()).ensure_space()
         point = DecisionPoint(operator, chosen.space, SystemClock(), RandomIds(), chosen.wait)
         if host is Host.CLAUDE:
             return await ClaudeHook(point, agent, chosen.case, chosen.session).answer(event)

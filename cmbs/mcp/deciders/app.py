@@ -66,7 +66,7 @@ async def open_decider(options: DecideOptions, environment: Mapping[str, str]) -
     async with open_api(options.store if options.server is None else options.server) as api:
         await refuse_remote_callers(api, options.host)
         operator = api.acting_as(identify_caller(f"operator:{options.operator}", environment.get(OPERATOR_KEY)))
-        await GatewayLedger(operator, options.space, SystemClock()).ensure_space([])
+        await GatewayLedger(operator, options.space, SystemClock()).ensure_space()
         point = DecisionPoint(operator, options.space, SystemClock(), RandomIds(), options.wait_seconds)
         yield Decider(api, point, options.wait_seconds + _DECIDING_SECONDS, options.case_id)
 

@@ -21,10 +21,11 @@ from cmbs.client import AsyncClient
 from cmbs.errors import InvalidRequest, Unauthenticated
 from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.bodies import BoundedMessages
+from cmbs.mcp.gateway.callers import GatewaySettings
 from cmbs.mcp.gateway.config import build_config
 from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
-from cmbs.mcp.gateway.server import Gateway, GatewaySettings
+from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.kernel.targets import check_url
 from cmbs.system import SystemClock
 
