@@ -13,7 +13,6 @@ from mcp import MCPError
 
 from cmbs.errors import BeliefServerError, CmbsError
 from cmbs.ledger import canonical
-from cmbs.mcp.asking import describe_failure
 from cmbs.mcp.gateway import answers
 from cmbs.mcp.gateway.callers import Caller, Callers
 from cmbs.mcp.gateway.calls import Calls
@@ -62,7 +61,9 @@ class Requests:
         try:
             shown = await self._visibility.select(caller.agent_id, self._pinning.tools, self._pinning.pins)
         except CmbsError as exc:
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=describe_failure(exc)) from exc
+            # Leaving tools out is a convenience: without it, an agent is shown what it may not call.
+            _log.warning("what the policy denies cannot be told, so every tool is listed: %s", exc)
+            shown = sorted(self._pinning.tools.items())
         return _listing("tools", [{**pin.definition, "name": name} for name, pin in shown])
 
     async def list_prompts(self, ctx: Context, _: Wire) -> Wire:

@@ -8,7 +8,9 @@ from typing import Any
 import mcp_types
 import pytest
 from mcp import MCPError
-from mcp.server import Server
+from mcp.server import MCPServer, Server
+from mcp.server.mcpserver import Context as McpContext
+from pydantic import BaseModel
 
 from cmbs.bootstrap import Settings, build_app
 from cmbs.mcp.asking import identify_caller, open_api
@@ -355,6 +357,36 @@ def test_what_a_server_asks_of_older_clients_in_the_middle_of_a_call_reaches_the
             (claim,) = await bench.notes("confirmation by the user of the host")
             assert claim["actions"] == {"elicitation": "accept"}
             assert len(await bench.notes("answer of the host to a question of the server")) == 1
+
+    run(test())
+
+
+class Person(BaseModel):
+    name: str
+
+
+@pytest.mark.req("MCP-GW-18")
+def test_a_tool_of_the_sdk_that_elicits_works_for_older_clients() -> None:
+    def build() -> MCPServer:
+        made = MCPServer("asks")
+
+        @made.tool(annotations=mcp_types.ToolAnnotations(read_only_hint=True))
+        async def get_name(ctx: McpContext) -> str:
+            answer = await ctx.elicit("who?", schema=Person)
+            return answer.data.name if answer.action == "accept" else answer.action
+
+        return made
+
+    async def answer(context: Any, params: Any) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="accept", content={"name": "ann"})
+
+    async def test() -> None:
+        upstream: Any = RealUpstream(build)
+        async with (
+            open_bench({"up": upstream}) as bench,
+            bench.client(modern=False, elicitation_callback=answer) as client,
+        ):
+            assert text_of(await client.call_tool("get_name", {})) == "ann"
 
     run(test())
 
