@@ -82,7 +82,7 @@ class Calls:
             call = self._open.get(key)
         if call is not None and call.is_over and not call.listeners:
             self._drop(key, call)
-            if call.answer is not None and time.monotonic() - call.ended_at <= _UNCLAIMED_SECONDS:
+            if _is_kept(call) and call.answer is not None:
                 runs = call.record.get("execution_ids")
                 return answers.repeat_value(call.answer, runs[0]) if runs else call.answer
             call = None
@@ -167,29 +167,20 @@ class Calls:
             if not call.is_over:
                 call.answer = answers.build_error("The call was called off.")
             self._asking.pop(call.record.get("proposal_id", ""), None)
+            call.ended_at = time.monotonic()
             call.move()
             if not call.listeners:
-                self._keep_unclaimed(key, call)
+                self._limit_unclaimed()
 
-    def _keep_unclaimed(self, key: str, call: OpenCall) -> None:
-        """Keep what came of a call that no client took, for the client that asks again; within bounds.
-
-        A failure is not kept: the same call is made again, or is found in the ledger.
-        """
-        call.ended_at = time.monotonic()
-        call.size = len(msgspec.json.encode(call.answer))
-        has_run = bool(call.record.get("execution_ids"))
-        if call.answer is None or call.is_called_off or (has_run and call.answer.get("isError") is True):
-            self._drop(key, call)
+    def _limit_unclaimed(self) -> None:
+        """Keep what came of calls that no client took, for the clients that ask again; within bounds."""
         unclaimed = [(key, each) for key, each in self._open.items() if each.is_over and not each.listeners]
-        unclaimed.sort(key=lambda item: item[1].ended_at)
-        size, count = sum(each.size for _, each in unclaimed), len(unclaimed)
-        for old, each in unclaimed:
-            is_old = call.ended_at - each.ended_at > _UNCLAIMED_SECONDS
-            if size <= _MAX_UNCLAIMED_BYTES and count <= _MAX_UNCLAIMED and not is_old:
-                break
-            size, count = size - each.size, count - 1
-            self._drop(old, each)
+        unclaimed.sort(key=lambda item: item[1].ended_at, reverse=True)
+        size = count = 0
+        for key, each in unclaimed:
+            size, count = size + each.size, count + 1
+            if not _is_kept(each) or size > _MAX_UNCLAIMED_BYTES or count > _MAX_UNCLAIMED:
+                self._drop(key, each)
 
     def _drop(self, key: str, call: OpenCall) -> None:
         if self._open.get(key) is call:
@@ -405,6 +396,16 @@ class Calls:
             else:
                 return True
         return False
+
+
+def _is_kept(call: OpenCall) -> bool:
+    """Whether what came of a call is the answer to the same call later.
+
+    A failure is not: the same call is made again, or is found in the ledger. A refusal is, once.
+    """
+    if call.answer is None or call.is_called_off or time.monotonic() - call.ended_at > _UNCLAIMED_SECONDS:
+        return False
+    return call.answer.get("isError") is not True or not call.record.get("execution_ids")
 
 
 class _PeerOfCall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import cached_property
 from hashlib import sha256
 from typing import Protocol
 
@@ -78,8 +79,7 @@ class OpenCall:
         self.listeners: list[Listener] = []
         self.task: asyncio.Task[None] | None = None
         self.is_called_off = False
-        # How many bytes its answer has, and when it ended, by the clock of the event loop.
-        self.size = 0
+        # When it ended.
         self.ended_at = 0.0
         self._moved = asyncio.Event()
 
@@ -87,6 +87,11 @@ class OpenCall:
     def is_over(self) -> bool:
         """Whether there is an answer, or an error to be handed on."""
         return self.answer is not None or self.error is not None
+
+    @cached_property
+    def size(self) -> int:
+        """How many bytes its answer has, once there is one."""
+        return len(msgspec.json.encode(self.answer))
 
     @property
     def is_waiting(self) -> bool:
