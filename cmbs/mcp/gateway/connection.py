@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, get_args
 
 import anyio
@@ -82,6 +83,10 @@ class Peer(Protocol):
     async def notify(self, method: str, params: Wire) -> None:
         """Hand on a message of the server that takes no answer."""
         ...
+
+
+# Of the request in whose context something runs.
+_PEER: ContextVar[Peer | None] = ContextVar("peer", default=None)
 
 
 class Manner(NamedTuple):
@@ -196,6 +201,7 @@ class Connection:
         """Send a request and give the result, both as they are on the wire."""
         session = await self.wait_ready()
         self._under_way += 1
+        outer = _PEER.set(peer)
         if peer is not None:
             self._peers.append(peer)
         try:
@@ -219,6 +225,7 @@ class Connection:
         except (httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise UpstreamBroke(f"the exchange with {self.where} broke off: {exc}") from exc
         finally:
+            _PEER.reset(outer)
             self._under_way -= 1
             self.used_at = asyncio.get_running_loop().time()
             if peer is not None:
@@ -322,7 +329,14 @@ class Connection:
         return tell_within_bounds
 
     def _find_peer(self) -> Peer | None:
-        """Who a message is for: the only call under way, since messages do not say which they are about."""
+        """Who a message is for: the call in whose stream it came, or else the only call under way.
+
+        Messages do not say which call they are about. Over HTTP each request has a stream of its own, and the SDK reads
+        it in the context of the request.
+        """
+        known = _PEER.get()
+        if any(each is known for each in self._peers):
+            return known
         return self._peers[0] if len(self._peers) == 1 else None
 
     async def _relay(self, method: str, params: Wire) -> Wire | mcp_types.ErrorData:

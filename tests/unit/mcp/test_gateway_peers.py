@@ -1,6 +1,7 @@
 """The gateway as a peer: hanging and talkative servers hold up and fill nothing; what is asked or said is relayed."""
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway
-from cmbs.substrate.tools.mcp_servers import StdioServer
+from cmbs.substrate.tools.mcp_servers import HttpServer, StdioServer
 from cmbs.system import SystemClock
 from tests.support import mcp_conformance
+from tests.support.http_server import free_port
+from tests.support.mcp_served import wait_for_port
 from tests.support.mcp_upstream import (
     SPACE,
     Bench,
@@ -223,8 +226,9 @@ def test_answers_that_no_client_took_are_kept_within_bytes(monkeypatch: pytest.M
             await wait_until(lambda: all(each.is_over for each in opened.values()))
             assert len(opened) == 2
             assert sum(each.size for each in opened.values()) <= 2_500_000
+            kept = next(iter(opened.values())).request.args
             async with bench.client() as client:
-                again = await client.call_tool("write_much", {"n": 4})
+                again = await client.call_tool("write_much", kept)
                 assert again.meta is not None
                 assert again.meta[REPEAT]
 
@@ -359,6 +363,45 @@ def test_what_a_server_asks_of_older_clients_in_the_middle_of_a_call_reaches_the
             assert len(await bench.notes("answer of the host to a question of the server")) == 1
 
     run(test())
+
+
+@pytest.mark.slow
+@pytest.mark.req("MCP-GW-18")
+def test_questions_of_a_server_over_http_reach_the_client_of_the_call_that_they_are_about() -> None:
+    async def test(url: str) -> None:
+        app = build_app(Settings(store="memory:"), {})
+        api = open_api(app)
+        connections = Connections(GatewayConfig({"suite": HttpServer(url)}), {})
+        ledger = GatewayLedger(api.acting_as(identify_caller("operator:gateway")), SPACE, SystemClock())
+        gateway = Gateway(api, ledger, connections, GatewaySettings(check_seconds=3600.0))
+        bench = Bench(app, gateway, api)
+        both_asked = asyncio.Barrier(2)
+
+        async def use(name: str) -> str:
+            async def answer(context: Any, params: Any) -> mcp_types.ElicitResult:
+                assert params.message == f"who, {name}?"
+                await both_asked.wait()
+                return mcp_types.ElicitResult(action="accept", content={"username": name, "email": "e"})
+
+            async with bench.client(modern=False, elicitation_callback=answer) as client:
+                return text_of(await client.call_tool("test_elicitation", {"message": f"who, {name}?"}))
+
+        try:
+            await gateway.start()
+            told = await asyncio.gather(use("ann"), use("bob"))
+            assert ['"username": "ann"' in told[0], '"username": "bob"' in told[1]] == [True, True]
+        finally:
+            await gateway.aclose()
+            app.close()
+
+    port = free_port()
+    command = [sys.executable, "-m", "tests.support.mcp_conformance", str(port)]
+    with subprocess.Popen(command) as process:
+        try:
+            wait_for_port(port, process)
+            run(test(f"http://127.0.0.1:{port}/mcp"))
+        finally:
+            process.terminate()
 
 
 class Person(BaseModel):
