@@ -48,6 +48,8 @@ def run(
     wait: Annotated[float, typer.Option(help="Seconds that a call waits for its approval.", min=0, max=3600)] = 20.0,
     timeout: Annotated[float, typer.Option(help="Seconds that a server has for a call.", min=1, max=3600)] = 60.0,
     check: Annotated[float, typer.Option(help="Seconds between looks at the servers.", min=1, max=86400)] = 60.0,
+    idle: Annotated[float, typer.Option(help="Seconds that a session over HTTP lasts idle.", min=1, max=86400)] = 600.0,
+    sessions: Annotated[int, typer.Option(help="Sessions over HTTP at once.", min=1, max=100_000)] = 500,
 ) -> None:
     """Stand in front of MCP servers: every call is a proposal first."""
     from cmbs.mcp.gateway.opening import GatewayOptions
@@ -66,6 +68,8 @@ def run(
         check_seconds=check,
         host=host,
         console=console,
+        idle_seconds=idle,
+        max_sessions=sessions,
     )
     context.obj = options
     if context.invoked_subcommand is None:

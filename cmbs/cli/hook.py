@@ -70,10 +70,10 @@ async def _answer(host: Host, event: Any, chosen: _Chosen) -> Any:
     from cmbs.mcp.asking import identify_caller, open_api
     from cmbs.mcp.claims import FileClaims, find_state_directory
     from cmbs.mcp.decisions import DecisionPoint
-    from cmbs.mcp.gateway.ledger import GatewayLedger
+    from cmbs.mcp.gateway.ledger import ensure_space
     from cmbs.mcp.gateway.opening import AGENT_KEY, OPERATOR_KEY
     from cmbs.mcp.hooks import ClaudeHook, CursorHook, HookFailed
-    from cmbs.system import RandomIds, SystemClock
+    from cmbs.system import RandomIds
 
     if not isinstance(event, dict):
         raise HookFailed("the event must be a JSON object")
@@ -82,8 +82,8 @@ async def _answer(host: Host, event: Any, chosen: _Chosen) -> Any:
     async with open_api(target) as api:
         agent = api.acting_as(identify_caller(f"agent:{chosen.actor}", os.environ.get(AGENT_KEY)))
         operator = api.acting_as(identify_caller("operator:hook", os.environ.get(OPERATOR_KEY)))
-        # With the starter policy where the space is new: everything asks.
-        await GatewayLedger(operator, chosen.space, SystemClock()).ensure_space([])
+        # With the starter policy where the space is new: everything asks, since hooks register tools as writers.
+        await ensure_space(operator, chosen.space)
         point = DecisionPoint(operator, chosen.space, RandomIds(), chosen.wait, claims)
         if host is Host.CLAUDE:
             return await ClaudeHook(point, agent, chosen.case, chosen.session).answer(event)

@@ -21,10 +21,11 @@ from cmbs.bootstrap import Settings, build_app
 from cmbs.client import AsyncClient
 from cmbs.http import BeliefApp
 from cmbs.mcp.asking import identify_caller, open_api
+from cmbs.mcp.gateway.callers import GatewaySettings
 from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
-from cmbs.mcp.gateway.server import Gateway, GatewaySettings
+from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.tools.mcp_servers import StdioServer
 from cmbs.system import SystemClock
 
@@ -66,13 +67,14 @@ class LegacyServer(Server[Any]):
 class ScriptedUpstream:
     """A server whose list and whose behaviour can be changed at any time; it answers with the JSON that it is given."""
 
-    def __init__(self, *, legacy: bool = False) -> None:
+    def __init__(self, *, legacy: bool = False, modern_only: bool = False) -> None:
         self.tools: dict[str, Wire] = {}
         self.behaviours: dict[str, Behaviour] = {}
         self.received: list[Wire] = []
         self.reached = asyncio.Event()
         self.instructions = "be careful"
         self.legacy = legacy
+        self.modern_only = modern_only
 
     def tool(self, definition: Wire, behaviour: Behaviour | None = None) -> None:
         self.tools[definition["name"]] = definition
@@ -99,6 +101,8 @@ class ScriptedUpstream:
 
     async def _answer(self, ctx: Any, call_next: Any) -> Any:
         envelope = {"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {}
+        if ctx.method == "initialize" and self.modern_only:
+            raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="there are no sessions here")
         if ctx.method == "tools/list":
             return {**envelope, "tools": list(self.tools.values()), "ttlMs": 0, "cacheScope": "private"}
         if ctx.method != "tools/call":
@@ -124,6 +128,7 @@ class RawUpstream:
             **answers,
         }
         self.received: list[tuple[str, Any]] = []
+        self._unanswered: list[tuple[Any, Any]] = []
         self.notify: Callable[[str, Wire], Awaitable[None]]
 
     @asynccontextmanager
@@ -149,6 +154,12 @@ class RawUpstream:
             for stream in (to_client, from_server, to_server, from_client):
                 stream.close()
 
+    async def answer_late(self, method: str) -> None:
+        """Answer the requests of this method that hang."""
+        late = [each for each in self._unanswered if each[0].method == method]
+        for request, stream in late:
+            await self._answer(request, stream)
+
     async def _answer(self, request: Any, stream: Any) -> None:
         self.received.append((request.method, request.params))
         if not isinstance(request, mcp_types.JSONRPCRequest):
@@ -158,6 +169,7 @@ class RawUpstream:
             error = mcp_types.ErrorData(code=mcp_types.METHOD_NOT_FOUND, message="no such method")
             message = mcp_types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
         elif self.answers.get(request.method) is None:
+            self._unanswered.append((request, stream))
             return
         else:
             message = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request.id, result=self.answers[request.method])

@@ -24,7 +24,7 @@ from cmbs.mcp.deciders.calls import (
 )
 from cmbs.mcp.deciders.proto import ext_mcp_pb2 as pb
 from cmbs.mcp.deciders.proto import ext_mcp_pb2_grpc as pb_grpc
-from cmbs.mcp.gateway.server import CASE_HEADER
+from cmbs.mcp.gateway.callers import CASE_HEADER
 
 _log = logging.getLogger("cmbs.decide")
 # In the metadata of a request: the id by which its outcome is reported.

@@ -22,9 +22,9 @@ from cmbs.mcp.asking import AUTHORIZATION, identify_caller, open_api
 from cmbs.mcp.deciders import docker, toolhive
 from cmbs.mcp.deciders.calls import MAX_MESSAGE_BYTES, Decider, Identity, MalformedMessage, PeerCall, identify
 from cmbs.mcp.decisions import DecisionPoint, Verdict
-from cmbs.mcp.gateway.ledger import GatewayLedger
+from cmbs.mcp.gateway.ledger import ensure_space
 from cmbs.mcp.gateway.opening import DEFAULT_SPACE, OPERATOR_KEY, refuse_remote_callers
-from cmbs.system import RandomIds, SystemClock
+from cmbs.system import RandomIds
 
 OPTIONS = "CMBS_DECIDE_OPTIONS"
 _JSON = "application/json"
@@ -66,7 +66,7 @@ async def open_decider(options: DecideOptions, environment: Mapping[str, str]) -
     async with open_api(options.store if options.server is None else options.server) as api:
         await refuse_remote_callers(api, options.host)
         operator = api.acting_as(identify_caller(f"operator:{options.operator}", environment.get(OPERATOR_KEY)))
-        await GatewayLedger(operator, options.space, SystemClock()).ensure_space([])
+        await ensure_space(operator, options.space)
         point = DecisionPoint(operator, options.space, RandomIds(), options.wait_seconds)
         yield Decider(api, point, options.wait_seconds + _DECIDING_SECONDS, options.case_id)
 

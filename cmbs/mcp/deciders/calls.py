@@ -14,7 +14,7 @@ from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
 from cmbs.mcp.asking import AUTHORIZATION, identify_caller
 from cmbs.mcp.decisions import DecisionPoint, Verdict
-from cmbs.mcp.gateway.server import CASE_META
+from cmbs.mcp.gateway.upstream_requests import CASE_META
 
 _log = logging.getLogger("cmbs.decide")
 MAX_MESSAGE_BYTES = 4_194_304

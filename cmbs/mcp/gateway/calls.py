@@ -23,17 +23,12 @@ from cmbs.ledger import canonical
 from cmbs.ledger.tagged_hash import Domain, describe_large_result, hash_tagged
 from cmbs.mcp.asking import describe_failure
 from cmbs.mcp.gateway import answers
-from cmbs.mcp.gateway.connections import (
-    Connection,
-    Connections,
-    UpstreamBroke,
-    UpstreamFailed,
-    UpstreamSaidTooMuch,
-    Wire,
-)
+from cmbs.mcp.gateway.connection import UpstreamBroke, UpstreamFailed, UpstreamSaidTooMuch, Wire
+from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import MAX_RESULT_BYTES, GatewayLedger, Pin
 from cmbs.mcp.gateway.offers import MAX_INPUT_SECONDS, OFFER_ROUND, Offers, read_state, write_state
 from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, WAITING, CallRequest, Listener, OpenCall
+from cmbs.mcp.gateway.upstream_requests import answer_question, build_params
 
 _log = logging.getLogger("cmbs.gateway")
 _REFUSED = "result_refused"
@@ -43,9 +38,15 @@ _MAX_PROPOSALS = 10
 _MAX_ROUNDS = 10
 _LOOK_SECONDS = 0.5
 _MAX_ERROR_CHARACTERS = 4_000
-# Of calls that ended without a client to take the answer, and of calls of which the next number is known.
+# Of calls that ended without a client to take the answer: how many, of how many bytes together, and for how long.
 _MAX_UNCLAIMED = 1_000
+_MAX_UNCLAIMED_BYTES = 16_777_216
+_UNCLAIMED_SECONDS = 600.0
+# Of calls of which the next number is known.
 _MAX_NUMBERS = 10_000
+# In the middle of one call.
+_MAX_QUESTIONS = 50
+_CONFIRMED = "confirmation by the user of the host"
 _REPORT_PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
 
 
@@ -76,6 +77,15 @@ class Calls:
         """Make a call, or join the same one; returns when it is over, asks something, or has waited for too long."""
         key = request.key
         call = self._open.get(key)
+        while call is not None and call.is_called_off and call.task is not None and not call.is_over:
+            await asyncio.wait({call.task})
+            call = self._open.get(key)
+        if call is not None and call.is_over and not call.listeners:
+            self._drop(key, call)
+            if _is_kept(call) and call.answer is not None:
+                runs = call.record.get("execution_ids")
+                return answers.repeat_value(call.answer, runs[0]) if runs else call.answer
+            call = None
         if call is None:
             call = self._open[key] = OpenCall(request)
             call.task = asyncio.create_task(self._run(key, call))
@@ -103,6 +113,7 @@ class Calls:
         """Call off a call, where no other client waits for it."""
         call = self._open.get(request.key)
         if call is not None and not call.listeners and call.task is not None and not call.is_waiting:
+            call.is_called_off = True
             call.task.cancel()
 
     async def aclose(self) -> None:
@@ -137,8 +148,7 @@ class Calls:
             call.listeners.remove(listener)
         if call.question is not None:
             return call.question
-        if self._open.get(key) is call:
-            del self._open[key]
+        self._drop(key, call)
         if call.error is not None:
             raise call.error
         return call.answer or {}
@@ -157,14 +167,23 @@ class Calls:
             if not call.is_over:
                 call.answer = answers.build_error("The call was called off.")
             self._asking.pop(call.record.get("proposal_id", ""), None)
+            call.ended_at = time.monotonic()
             call.move()
             if not call.listeners:
-                self._keep_unclaimed()
+                self._limit_unclaimed()
 
-    def _keep_unclaimed(self) -> None:
-        """Keep answers that no client took, for the clients that ask again; not without bound."""
-        unclaimed = [key for key, call in self._open.items() if call.is_over and not call.listeners]
-        for key in unclaimed[: max(0, len(unclaimed) - _MAX_UNCLAIMED)]:
+    def _limit_unclaimed(self) -> None:
+        """Keep what came of calls that no client took, for the clients that ask again; within bounds."""
+        unclaimed = [(key, each) for key, each in self._open.items() if each.is_over and not each.listeners]
+        unclaimed.sort(key=lambda item: item[1].ended_at, reverse=True)
+        size = count = 0
+        for key, each in unclaimed:
+            size, count = size + each.size, count + 1
+            if not _is_kept(each) or size > _MAX_UNCLAIMED_BYTES or count > _MAX_UNCLAIMED:
+                self._drop(key, each)
+
+    def _drop(self, key: str, call: OpenCall) -> None:
+        if self._open.get(key) is call:
             del self._open[key]
 
     # --- proposing ---
@@ -297,28 +316,26 @@ class Calls:
     async def _exchange(self, call: OpenCall) -> Wire:
         """The exchange with the upstream, with the questions that it asks on the way."""
         request, seconds = call.request, call.request.pin.timeout_ms / 1_000
-        params = request.params
+        first = params = build_params(request.method, request.decided, request.forwarded)
         for number in range(1, _MAX_ROUNDS + 1):
-            connection = self._connections.connection(request.pin.upstream, request.agent_id)
-            await _wait_ready(connection, seconds)
+            connection = await self._connections.reach(request.pin.upstream, request.agent_id, request.manner, seconds)
             async with asyncio.timeout(seconds):
-                result = await connection.request(
-                    request.method, params, call.progress, lambda asked: self._relay_question(call, asked)
-                )
+                result = await connection.request(request.method, params, call.progress, _PeerOfCall(self, call))
             if result.get("resultType") != INPUT_REQUIRED:
                 return result
             call.round = number
             responses = await self._answer_inputs(call, result)
-            params = {**request.params, "inputResponses": responses}
-            if result.get("requestState") is not None:
-                params["requestState"] = result["requestState"]
+            params = answer_question(first, responses, result.get("requestState"))
         raise UpstreamFailed(f"the server asked something {_MAX_ROUNDS} times")
 
     async def _answer_inputs(self, call: OpenCall, result: Wire) -> Wire:
         listener = call.listeners[0] if call.listeners else None
         if listener is not None and not listener.modern:
             asked = result.get("inputRequests") or {}
-            responses = {name: await listener.ask(each.get("params") or {}) for name, each in asked.items()}
+            responses = {
+                name: await listener.ask(str(each.get("method")), each.get("params") or {})
+                for name, each in asked.items()
+            }
             await self._confirm(call, responses)
             return responses
         call.responses = asyncio.get_running_loop().create_future()
@@ -328,24 +345,29 @@ class Calls:
         async with asyncio.timeout(MAX_INPUT_SECONDS):
             return await call.responses
 
-    async def _relay_question(self, call: OpenCall, params: Wire) -> Wire:
+    async def relay_question(self, call: OpenCall, method: str, params: Wire) -> Wire:
         """Ask the client of a call what its upstream asks in the middle of it."""
         if not call.listeners:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message="the client of this call is gone")
-        answer = await call.listeners[0].ask(params)
         call.round += 1
+        if call.round > _MAX_QUESTIONS:
+            message = f"the client was asked {_MAX_QUESTIONS} times in the middle of this call"
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        answer = await call.listeners[0].ask(method, params)
         try:
-            await self._confirm(call, {"elicitation": answer})
+            await self._confirm(call, {method.partition("/")[0]: answer})
         except CmbsError as exc:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=describe_failure(exc)) from exc
         return answer
 
     async def _confirm(self, call: OpenCall, responses: Wire) -> None:
-        """Record what the host's user answered: a confirmation, which is no approval."""
+        """Record what the host answered; what its user said is a confirmation, which is no approval."""
         proposal_id = call.record["proposal_id"]
-        actions = {name: each.get("action") for name, each in responses.items() if isinstance(each, Mapping)}
+        actions = {
+            name: each["action"] for name, each in responses.items() if isinstance(each, Mapping) and "action" in each
+        }
         claim = {
-            "noticed": "confirmation by the user of the host",
+            "noticed": _CONFIRMED if actions else "answer of the host to a question of the server",
             "proposal_id": proposal_id,
             "round": call.round,
             "actions": actions,
@@ -376,13 +398,30 @@ class Calls:
         return False
 
 
-async def _wait_ready(connection: Connection, seconds: float) -> None:
-    """UpstreamFailed where the connection is not ready in time: nothing was sent."""
-    try:
-        async with asyncio.timeout(seconds):
-            await connection.wait_ready()
-    except TimeoutError as exc:
-        raise UpstreamFailed(f"{connection.where} was not ready within {seconds:g} s") from exc
+def _is_kept(call: OpenCall) -> bool:
+    """Whether what came of a call is the answer to the same call later.
+
+    A failure is not: the same call is made again, or is found in the ledger. A refusal is, once.
+    """
+    if call.answer is None or call.is_called_off or time.monotonic() - call.ended_at > _UNCLAIMED_SECONDS:
+        return False
+    return call.answer.get("isError") is not True or not call.record.get("execution_ids")
+
+
+class _PeerOfCall:
+    """What the upstream of a call reaches of its clients."""
+
+    def __init__(self, calls: Calls, call: OpenCall) -> None:
+        self._calls = calls
+        self._call = call
+
+    async def ask(self, method: str, params: Wire) -> Wire:
+        """See `Peer.ask`."""
+        return await self._calls.relay_question(self._call, method, params)
+
+    async def notify(self, method: str, params: Wire) -> None:
+        """See `Peer.notify`."""
+        await self._call.notify(method, params)
 
 
 def _proposal_id(key: str, number: int) -> str:

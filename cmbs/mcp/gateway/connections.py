@@ -1,199 +1,21 @@
-"""Connections to upstream servers: opened when one is needed, kept, and opened again after they broke.
-
-Messages go through as they are: requests are sent, and results are handed back, as the JSON objects that they were.
-"""
+"""Connections to upstream servers: opened when one is needed, kept, and opened again after they broke."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
-import anyio
 import httpx2
-import mcp_types
-from mcp import Client, MCPError
-from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import ProgressFnT
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cmbs.mcp.gateway.config import GatewayConfig
+from cmbs.mcp.gateway.connection import LEVELS, NEWEST, TOO_LARGE, Connection, Manner, OpenTarget, UpstreamFailed
 from cmbs.substrate.tools.credentials import Credentials
 from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer, McpServer, StdioServer
-from cmbs.substrate.tools.mcp_stdio import StdioProgram, stdio_program
-
-Wire = dict[str, Any]
-# Asks the client of a call something for its upstream; the answer as it goes over the wire.
-Ask = Callable[[Wire], Awaitable[Wire]]
-
-# What the SDK connects to, for a server and the values of its headers or its environment.
-OpenTarget = Callable[[McpServer, dict[str, str], AsyncExitStack], Awaitable[Any]]
-
-_US = mcp_types.Implementation(name="cmbs-gateway", version="1")
-_START_SECONDS = 30
-# In the words that the SDK has for a message of a stream, so that both are known by them.
-_TOO_LARGE = f"exceeded the {MESSAGE_BYTES} byte limit"
-_REFUSED = mcp_types.ErrorData(
-    code=mcp_types.INVALID_REQUEST, message="the client of this call cannot be asked in the middle of it"
-)
-
-
-class _Result(BaseModel):
-    """A result of which every field is kept as it came."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class UpstreamFailed(Exception):
-    """The request did not reach the server, or the server refused it: nothing happened."""
-
-
-class UpstreamBroke(Exception):
-    """The exchange broke off after the request was sent: whether it happened is not known."""
-
-
-class UpstreamSaidTooMuch(UpstreamBroke):
-    """The server did answer, with more than one message may have: what it says is not taken over."""
-
-
-class Connection:
-    """One session with one server, in a task of its own."""
-
-    def __init__(self, name: str, server: McpServer, values: Mapping[str, str], open_target: OpenTarget) -> None:
-        self.where = f"MCP server `{name}`"
-        self._server = server
-        self._values = dict(values)
-        self._open = open_target
-        self._program: StdioProgram | None = None
-        self._ready = asyncio.Event()
-        self._closing = asyncio.Event()
-        self._failure = "it ended at once"
-        self.session: ClientSession | None = None
-        # Those whose calls are under way, to be asked where the server asks something back.
-        self._asked: list[Ask] = []
-        self.on_list_changed: Callable[[], None] = lambda: None
-        self._task = asyncio.create_task(self._live())
-
-    @property
-    def good(self) -> bool:
-        """Whether requests may still be sent; one that is being opened is."""
-        if self._task.done() or self._closing.is_set():
-            return False
-        return self._program is None or (self._program.alive and not self._program.said_too_much)
-
-    @property
-    def modern(self) -> bool:
-        """Whether the server speaks the protocol without sessions."""
-        return self.session is not None and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    async def wait_ready(self) -> ClientSession:
-        """The session once there is one; UpstreamFailed where there is none."""
-        await self._ready.wait()
-        if self.session is None:
-            raise UpstreamFailed(f"no connection to {self.where}: {self._failure}")
-        return self.session
-
-    async def request(
-        self, method: str, params: Wire, on_progress: ProgressFnT | None = None, ask: Ask | None = None
-    ) -> Wire:
-        """Send a request and give the result, both as they are on the wire."""
-        session = await self.wait_ready()
-        if ask is not None:
-            self._asked.append(ask)
-        try:
-            # With its types spelled out, or else the params become a model and lose what it does not know.
-            message = mcp_types.Request[dict[str, Any], str](method=method, params=params)
-            result = await session.send_request(message, _Result, progress_callback=on_progress)
-            return result.model_extra or {}
-        except MCPError as exc:
-            if exc.code in (mcp_types.PARSE_ERROR, mcp_types.CONNECTION_CLOSED) and _TOO_LARGE in exc.message:
-                raise UpstreamSaidTooMuch(f"{self.where} answered with more than {MESSAGE_BYTES} bytes") from exc
-            if exc.code == mcp_types.CONNECTION_CLOSED:
-                raise UpstreamBroke(f"the exchange with {self.where} broke off") from exc
-            if exc.code == mcp_types.PARSE_ERROR:
-                # The SDK's word for an answer that it cannot read: what it was the answer to may have happened.
-                raise UpstreamBroke(f"{self.where} gave an answer that is not one of MCP") from exc
-            raise
-        except ValidationError as exc:
-            raise UpstreamBroke(f"{self.where} gave an answer that is not one of MCP") from exc
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:
-            raise UpstreamFailed(f"no connection to {self.where}: {exc}") from exc
-        except (httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
-            raise UpstreamBroke(f"the exchange with {self.where} broke off: {exc}") from exc
-        finally:
-            if ask is not None:
-                self._asked.remove(ask)
-
-    def abandon(self) -> None:
-        """Let it end by itself; one that is still being opened is not waited for."""
-        self._closing.set()
-        if self.session is None:
-            self._task.cancel()
-
-    async def aclose(self) -> None:
-        """End the session and stop the program."""
-        self.abandon()
-        await asyncio.wait({self._task})
-
-    async def _live(self) -> None:
-        try:
-            seconds = getattr(self._server, "start_seconds", _START_SECONDS)
-            with anyio.move_on_after(seconds) as limit:
-                async with AsyncExitStack() as stack:
-                    client = await stack.enter_async_context(await self._client(stack))
-                    limit.deadline = math.inf
-                    self.session = client.session
-                    self._ready.set()
-                    await self._closing.wait()
-            if limit.cancelled_caught:
-                self._failure = f"it was not ready within {seconds} s"
-        except FileNotFoundError as exc:
-            self._failure = f"there is no command `{exc.filename}` here; install it, or write its whole path"
-        except Exception as exc:  # noqa: BLE001 - whatever it is, those who wait for the connection are told
-            inner: BaseException = exc
-            while isinstance(inner, BaseExceptionGroup):
-                inner = inner.exceptions[0]
-            self._failure = str(inner) or type(inner).__name__
-        finally:
-            self.session = None
-            self._ready.set()
-
-    async def _client(self, stack: AsyncExitStack) -> Client:
-        target = await self._open(self._server, self._values, stack)
-        if isinstance(target, StdioProgram):
-            self._program = target
-            target = stdio_program(target)
-        return Client(
-            target,
-            cache=None,
-            client_info=_US,
-            elicitation_callback=self._answer_elicitation,
-            message_handler=self._note_message,
-        )
-
-    async def _answer_elicitation(
-        self,
-        context: ClientRequestContext,  # noqa: ARG002 - named so by the SDK
-        params: mcp_types.ElicitRequestParams,
-    ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
-        """Ask the client of the call that this is about: the only one under way, for the request does not say which."""
-        if len(self._asked) != 1:
-            return _REFUSED
-        try:
-            answer = await self._asked[0](params.model_dump(by_alias=True, mode="json", exclude_none=True))
-        except MCPError as exc:
-            return exc.error
-        return mcp_types.ElicitResult.model_validate(answer, by_name=False)
-
-    async def _note_message(self, message: Any) -> None:
-        method = getattr(message, "method", "")
-        if method in ("notifications/tools/list_changed", "notifications/prompts/list_changed"):
-            self.on_list_changed()
+from cmbs.substrate.tools.mcp_stdio import StdioProgram
 
 
 async def open_server(server: McpServer, values: dict[str, str], stack: AsyncExitStack) -> Any:
@@ -233,15 +55,26 @@ class _BoundedStream(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             size += len(chunk)
             if size > MESSAGE_BYTES:
-                raise httpx2.StreamError(_TOO_LARGE)
+                raise httpx2.StreamError(TOO_LARGE)
             yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
 
+class _Key(NamedTuple):
+    name: str
+    # Of an actor with credentials of its own; None for the connection that the others share.
+    actor_id: str | None
+    manner: Manner
+
+
 class Connections:
-    """The connections of a gateway: one to each server, and one of its own for an actor with credentials there."""
+    """The connections of a gateway to its servers.
+
+    One to each server for each manner in which clients speak, opened by the first that does. An actor with credentials
+    of its own at a server has connections of its own.
+    """
 
     def __init__(
         self, config: GatewayConfig, environment: Mapping[str, str], open_target: OpenTarget | None = None
@@ -250,27 +83,85 @@ class Connections:
         self.config = config
         self.credentials = Credentials(environment, config.variables())
         self._open_target = open_target or open_server
-        self._open: dict[tuple[str, str | None], Connection] = {}
-        self.on_list_changed: Callable[[str], None] = lambda _: None
+        self._open: dict[_Key, Connection] = {}
+        # The lowest level of log messages that a client asked for.
+        self._level: str | None = None
+        self.on_list_changed: Callable[[str, str], None] = lambda _, __: None
+        self.on_resource_updated: Callable[[str, str], None] = lambda _, __: None
 
-    def connection(self, name: str, actor_id: str = "") -> Connection:
+    def connection(self, name: str, actor_id: str = "", manner: Manner = NEWEST) -> Connection:
         """The connection by which an actor reaches a server; a new one where there is none that is good."""
-        server, own = self.config.server_for(name, actor_id)
-        key = (name, actor_id if own else None)
+        own = actor_id if self.config.server_for(name, actor_id)[1] else None
+        key = _Key(name, own, manner)
+        known = self._find(key)
+        if known is None and manner.older:
+            newest = self._find(key._replace(manner=manner._replace(older=False)))
+            # Where it speaks nothing newer, or is still being asked.
+            known = newest if newest is not None and not newest.modern else None
+        return known or self._make(key)
+
+    def want_level(self, level: str) -> None:
+        """Have servers with sessions say what is of this level too, from the next call on."""
+        if self._level is None or LEVELS.index(level) < LEVELS.index(self._level):
+            self._level = level
+
+    async def reach(self, name: str, actor_id: str, manner: Manner, seconds: float) -> Connection:
+        """The connection, once it is ready; UpstreamFailed where it is not in time, and nothing was sent."""
+        connection = self.connection(name, actor_id, manner)
+        try:
+            async with asyncio.timeout(seconds):
+                await connection.wait_ready()
+                if manner.older and connection.modern:
+                    connection = self.connection(name, actor_id, manner)
+                    await connection.wait_ready()
+                if self._level is not None:
+                    await connection.set_level(self._level)
+        except TimeoutError as exc:
+            raise UpstreamFailed(f"{connection.where} was not ready within {seconds:g} s") from exc
+        return connection
+
+    def _find(self, key: _Key) -> Connection | None:
         known = self._open.get(key)
-        if known is not None and known.good:
-            return known
-        if known is not None:
-            known.abandon()
-        made = Connection(name, server, self._values(server), self._open_target)
-        made.on_list_changed = lambda: self.on_list_changed(name)
+        return known if known is not None and known.good else None
+
+    def _make(self, key: _Key) -> Connection:
+        broken = self._open.pop(key, None)
+        if broken is not None:
+            broken.abandon()
+        server, _ = self.config.server_for(key.name, key.actor_id or "")
+        made = Connection(key.name, server, self._values(server), self._open_target, key.manner)
+        made.on_list_changed = lambda kind: self.on_list_changed(key.name, kind)
+        made.on_resource_updated = lambda uri: self.on_resource_updated(key.name, uri)
         self._open[key] = made
         return made
 
+    def any_connection(self, name: str) -> Connection:
+        """A connection that is there, to look at a server; a new one where there is none that is good."""
+        shared = self._list_shared(name)
+        return shared[-1] if shared else self.connection(name)
+
+    def close_idle(self, seconds: float) -> None:
+        """Close connections that were of no use for so long, but for the last one that all share."""
+        now = asyncio.get_running_loop().time()
+        for key, each in list(self._open.items()):
+            is_idle = not each.in_use and now - each.used_at >= seconds
+            if is_idle and (key.actor_id is not None or len(self._list_shared(key.name)) > 1):
+                each.abandon()
+                del self._open[key]
+
+    def describe(self, name: str) -> str:
+        """What a server is to the gateway now: `ready`, `connecting` or `unreachable`."""
+        shared = self._list_shared(name)
+        if any(each.session is not None for each in shared):
+            return "ready"
+        return "connecting" if shared else "unreachable"
+
+    def _list_shared(self, name: str) -> list[Connection]:
+        return [each for key, each in self._open.items() if key.name == name and key.actor_id is None and each.good]
+
     async def aclose(self) -> None:
         """End every session."""
-        for connection in list(self._open.values()):
-            await connection.aclose()
+        await asyncio.gather(*(connection.aclose() for connection in list(self._open.values())))
 
     def _values(self, server: McpServer) -> dict[str, str]:
         values = {}

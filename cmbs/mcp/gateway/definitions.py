@@ -19,21 +19,44 @@ from cmbs.ledger.tagged_hash import Domain, hash_tagged
 
 Definition = Mapping[str, Any]
 
+# What is beside the tools of a server: methods of MCP that only read, pinned under their own names.
+GET_PROMPT = "prompts/get"
+READ_RESOURCE = "resources/read"
+COMPLETE = "completion/complete"
+READS = frozenset({GET_PROMPT, READ_RESOURCE, COMPLETE})
+
 MAX_NAME_CHARACTERS = 64
 _DIGEST_CHARACTERS = 8
 _SCHEMAS = ("inputSchema", "outputSchema")
 _HINTS = ("annotations", "execution")
-# Verbs that change something. A tool with one of them in its name is not taken for read-only, whatever it says.
-_MUTATING_VERBS = """
-    add append apply approve archive assign book buy cancel checkout clean clear clone close commit copy create
-    delete deploy destroy disable drop edit enable exec execute format grant import init insert install invoke kill
-    merge modify move mutate overwrite patch pay post provision publish purge push put rebase reboot refund register
-    remove rename replace reset resize restart restore resume revert revoke rm rollback rotate run save scale send set
-    shutdown spawn stage start stop submit suspend sync tag terminate transfer trigger truncate uninstall unset update
-    upgrade upload upsert write
+# Verbs that change something. A tool with one of them in its name is not taken for read-only, whatever it says. Words
+# that are nouns more often (release, issue, order, build) are left out.
+_CHANGING_VERBS = """
+    abort accept ack acknowledge acquire activate add adjust admit advance allocate alter annotate append apply
+    approve archive arm assign attach authorise authorize ban block book boot broadcast bump buy cancel change charge
+    checkout chgrp chmod chown claim clean cleanup clear clone close collapse commit compact complete configure
+    confirm consume copy cordon crash create credit cut deactivate deallocate debit decline decommission decrement
+    delegate delete demote deny deploy deprecate deregister destroy detach disable discard disconnect dismiss dispatch
+    donate downgrade downscale drain drop edit eject email emit empty enable end enqueue enrol enroll erase evict exec
+    execute expire extend fail failover fill fix flash flip flush force forget fork format forward free freeze
+    generate give grant halt hibernate hide import increment init initialise initialize inject insert install invite
+    invoke isolate join kick kill launch leave lock login logout mail mark merge migrate mkdir modify mount move
+    mutate mute mv notify nuke offboard onboard override overwrite patch pause pay permit persist pin poison populate
+    post preempt prepend promote propagate provision prune publish purchase purge push put quarantine reassign
+    rebalance rebase reboot rebuild recover recreate recycle redeploy redo redrive refund register reindex reinstall
+    reject reload remediate remove rename renew reopen reorder repair replace replay reply reprovision requeue reroute
+    rerun reschedule reset resize resolve restart restore resume retire retry revert revoke rewrite rm rmdir roll
+    rollback rotate run save scale sell send set share shred shut shutdown sign skip spawn spend split squash stage
+    start stash stop strip submit subscribe suspend swap switch sync tag taint takeover teardown terminate throttle
+    toggle touch trade transfer trash trigger trim truncate turn unarchive unassign unban unblock uncordon undelete
+    undeploy undo unfreeze uninstall unlink unlock unmount unmute unpin unpublish unregister unset unshare unstage
+    unsubscribe unsuspend untag update upgrade uplift upload upscale upsert vacuum vote wake wipe withdraw write zap
+    zero
 """
-_MUTATING = frozenset(_MUTATING_VERBS.split())
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+# What Unicode (UTS #39, `confusables.txt`) says of look-alikes within ASCII, for the characters of names. Names with
+# any other character are never taken for read-only, so no more of that table can make a difference.
+_LOOK_ALIKES = str.maketrans({"0": "o", "1": "l", "I": "l", "|": "l"})
 
 
 class ChangeKind(StrEnum):
@@ -92,8 +115,13 @@ def find_changes(pinned: Mapping[str, Definition], listed: Mapping[str, Definiti
 
 
 def is_read_only(definition: Definition) -> bool:
-    """Whether it says that it reads only, and nothing in its name says otherwise."""
-    return _hint(definition, "readOnlyHint") and not _MUTATING.intersection(_words(str(definition.get("name", ""))))
+    """Whether it says that it reads only, and neither its name nor another hint says otherwise.
+
+    A name that is not plain ASCII says otherwise: `delete_x` with a Cyrillic letter reads like another.
+    """
+    name = str(definition.get("name", ""))
+    says_so = _hint(definition, "readOnlyHint") and not _hint(definition, "destructiveHint")
+    return says_so and (name in READS or (name.isascii() and not _CHANGING.intersection(_words(name))))
 
 
 def is_idempotent(definition: Definition) -> bool:
@@ -147,4 +175,14 @@ def _hint(definition: Definition, name: str) -> bool:
 
 
 def _words(name: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORDS.findall(name))
+    """The words of a name, and those of what it looks like."""
+    words = _WORDS.findall(name) + _WORDS.findall(name.translate(_LOOK_ALIKES))
+    return frozenset(_skeleton(word) for word in words)
+
+
+def _skeleton(word: str) -> str:
+    """The same for two words that look the same: `rn` reads as `m`."""
+    return word.lower().translate(_LOOK_ALIKES).replace("m", "rn")
+
+
+_CHANGING = frozenset(map(_skeleton, _CHANGING_VERBS.split()))

@@ -17,13 +17,26 @@ from cmbs.ledger import canonical
 from cmbs.mcp.asking import MAX_WAIT_SECONDS
 from cmbs.mcp.gateway.definitions import Definition, is_idempotent, is_read_only
 from cmbs.spi import Clock
+from cmbs.substrate.kernel.events import Mode
 
 # A keyword that schemas do not know, under which a registered tool keeps the definition that it was pinned from.
 PIN = "x-mcp-definition"
 SERVER = "x-mcp-server"
-_ALLOWED = "gateway_allowed"
-_TITLE = "starter policy of an MCP gateway"
-_BECAUSE = "only tools that say that they read, and are named so, are allowed from the start"
+# What is allowed is not listed: the registration of a tool says whether it writes, when it is pinned and when a change
+# of it is accepted.
+STARTER_POLICY: dict[str, Any] = {
+    "format": 2,
+    "title": "starter policy of an MCP gateway",
+    "rules": [
+        {
+            "name": "gateway",
+            "allow": "*",
+            "when": "!tool.writes",
+            "otherwise": "ask",
+            "because": "only tools that say that they read, and are named so, run without an approval",
+        }
+    ],
+}
 _NOTE_TTL_MS = 30 * 86_400_000
 _MAX_DESCRIPTION = 4_000
 # Beyond this a result is recorded by its hash alone.
@@ -66,12 +79,12 @@ class GatewayLedger:
 
     # --- the space and its tools ---
 
-    async def ensure_space(self, tools: Sequence[Pin]) -> bool:
+    async def ensure_space(self) -> bool:
         """Create the space with the starter policy where it is not there yet; whether it was created."""
         try:
             await self.refresh()
         except SpaceNotFound:
-            space = await self.operator.create_space(self.space_id, policy_file=build_starter_policy(tools))
+            space = await self.operator.create_space(self.space_id, policy_file=STARTER_POLICY)
             self._snapshot_id = space.state_snapshot_id
             return True
         return False
@@ -79,6 +92,15 @@ class GatewayLedger:
     async def refresh(self) -> None:
         """Look at the newest state."""
         self._snapshot_id = (await self.operator.get_space(self.space_id)).state_snapshot_id
+
+    async def policy_version(self) -> tuple[str, Mode]:
+        """The hash of the policy in force, and whether it is enforced."""
+        space = await self.operator.request("get_space", fields=["policy_hash", "mode"], space_id=self.space_id)
+        return str(space["policy_hash"]), Mode(space["mode"])
+
+    async def policy(self) -> dict[str, str]:
+        """The policy in force, by key."""
+        return dict([pair async for pair in self.operator.each(self.operator.read_policy, self.space_id)])
 
     async def pins(self) -> tuple[list[Pin], dict[str, dict[str, Any]]]:
         """The tools that are pinned, and what is pinned of each server itself."""
@@ -228,21 +250,3 @@ def build_pin(upstream: str, definition: Definition, timeout_ms: int) -> Pin:
     name = str(definition["name"])
     idempotent = not writes or is_idempotent(definition)
     return Pin(upstream, name, f"{upstream}.{name}", dict(definition), writes, idempotent, timeout_ms)
-
-
-def build_starter_policy(tools: Sequence[Pin]) -> dict[str, Any]:
-    """A policy file: what reads is allowed, and everything else asks."""
-    return {
-        "format": 2,
-        "title": _TITLE,
-        "values": {_ALLOWED: sorted(pin.tool_id for pin in tools if not pin.writes)},
-        "rules": [
-            {
-                "name": "gateway",
-                "allow": "*",
-                "when": f"tool.id in policy.value.{_ALLOWED}",
-                "otherwise": "ask",
-                "because": _BECAUSE,
-            }
-        ],
-    }

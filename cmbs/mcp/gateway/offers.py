@@ -15,7 +15,7 @@ import msgspec
 from mcp import MCPError
 from pydantic import ValidationError
 
-from cmbs.mcp.gateway.connections import Wire
+from cmbs.mcp.gateway.connection import Wire
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.open_call import ASKED, INPUT_REQUIRED, Listener, OpenCall
 
@@ -68,7 +68,7 @@ class Offers:
     async def ask(self, call: OpenCall, listener: Listener, began: float) -> None:
         """Ask in the middle of a request that began then; returns when that is answered, or the call has moved on."""
         params = {**self._build_params(call), "elicitationId": call.record["proposal_id"]}
-        asking = asyncio.ensure_future(listener.ask(params))
+        asking = asyncio.ensure_future(listener.ask("elicitation/create", params))
         asking.add_done_callback(lambda _: call.move())
         until = time.monotonic() + MAX_INPUT_SECONDS
         try:

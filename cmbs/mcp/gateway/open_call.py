@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import cached_property
 from hashlib import sha256
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from mcp import MCPError
 
 from cmbs.client import AsyncClient
 from cmbs.ledger import canonical
-from cmbs.mcp.gateway.connections import Wire
+from cmbs.mcp.gateway.connection import NEWEST, Manner, Wire
 from cmbs.mcp.gateway.ledger import Pin
 
 # The statuses of a proposal that waits: for an approval, or for what it depends on.
@@ -32,8 +33,12 @@ class Listener(Protocol):
         """Tell how far the call is."""
         ...
 
-    async def ask(self, params: Wire) -> Wire:
-        """Ask the user something, in the middle of the request; MCPError where that cannot be."""
+    async def ask(self, method: str, params: Wire) -> Wire:
+        """Ask it something in the middle of the request; MCPError where that cannot be."""
+        ...
+
+    async def notify(self, method: str, params: Wire) -> None:
+        """Hand on what the server says meanwhile, where the client wants to hear it."""
         ...
 
 
@@ -45,8 +50,10 @@ class CallRequest(msgspec.Struct, frozen=True):
     case_id: str | None
     pin: Pin
     method: str
-    params: Wire
+    decided: Wire
+    forwarded: Wire
     args: Wire
+    manner: Manner = NEWEST
 
     @property
     def key(self) -> str:
@@ -71,12 +78,20 @@ class OpenCall:
         self.responses: asyncio.Future[Wire] | None = None
         self.listeners: list[Listener] = []
         self.task: asyncio.Task[None] | None = None
+        self.is_called_off = False
+        # When it ended.
+        self.ended_at = 0.0
         self._moved = asyncio.Event()
 
     @property
     def is_over(self) -> bool:
         """Whether there is an answer, or an error to be handed on."""
         return self.answer is not None or self.error is not None
+
+    @cached_property
+    def size(self) -> int:
+        """How many bytes its answer has, once there is one."""
+        return len(msgspec.json.encode(self.answer))
 
     @property
     def is_waiting(self) -> bool:
@@ -98,3 +113,9 @@ class OpenCall:
         for listener in list(self.listeners):
             with suppress(Exception):
                 await listener.progress(progress, total, message)
+
+    async def notify(self, method: str, params: Wire) -> None:
+        """Hand a message of the server to every client that waits."""
+        for listener in list(self.listeners):
+            with suppress(Exception):
+                await listener.notify(method, params)

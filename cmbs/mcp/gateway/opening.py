@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 import msgspec
 from mcp.server.stdio import stdio_server
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
 
 from cmbs.addresses import is_remote
 from cmbs.bootstrap import DEFAULT_STORE
@@ -21,10 +23,12 @@ from cmbs.client import AsyncClient
 from cmbs.errors import InvalidRequest, Unauthenticated
 from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.bodies import BoundedMessages
+from cmbs.mcp.gateway.admission import Admission
+from cmbs.mcp.gateway.callers import GatewaySettings
 from cmbs.mcp.gateway.config import build_config
 from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
-from cmbs.mcp.gateway.server import Gateway, GatewaySettings
+from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.kernel.targets import check_url
 from cmbs.system import SystemClock
 
@@ -33,6 +37,7 @@ OPERATOR_KEY = "CMBS_OPERATOR_KEY"
 AGENT_KEY = "CMBS_KEY"
 DEFAULT_SPACE = "mcp"
 MCP_PATH = "/mcp"
+HEALTH_PATH = "/healthz"
 
 
 class GatewayOptions(msgspec.Struct, frozen=True):
@@ -51,6 +56,9 @@ class GatewayOptions(msgspec.Struct, frozen=True):
     check_seconds: float = 60.0
     host: str = "127.0.0.1"
     console: str | None = None
+    # Of clients with sessions, over HTTP: how long one lasts without a request, and how many there are at once.
+    idle_seconds: float = 600.0
+    max_sessions: int = 500
 
 
 @asynccontextmanager
@@ -111,15 +119,28 @@ def build_app(options: GatewayOptions, environment: Mapping[str, str]) -> Starle
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with open_gateway(options, environment) as gateway:
             await gateway.start()
-            inner = gateway.build_server().streamable_http_app(streamable_http_path=MCP_PATH, host=options.host)
+            inner = gateway.build_server().streamable_http_app(
+                streamable_http_path=MCP_PATH,
+                host=options.host,
+                session_idle_timeout=options.idle_seconds,
+                max_sessions=options.max_sessions,
+            )
             async with inner.router.lifespan_context(inner):
-                app.state.inner = BoundedMessages(inner)
+                app.state.gateway = gateway
+                app.state.inner = Admission(gateway, BoundedMessages(inner))
                 yield
+
+    async def describe(request: Request) -> JSONResponse:
+        """The state of each server, without a key, for what watches processes: names and numbers alone."""
+        upstreams = request.app.state.gateway.describe_upstreams()
+        is_whole = all(each["state"] == "ready" and each["seen"] for each in upstreams.values())
+        return JSONResponse({"status": "ok" if is_whole else "degraded", "upstreams": upstreams})
 
     async def dispatch(scope: Any, receive: Any, send: Any) -> None:
         await scope["app"].state.inner(scope, receive, send)
 
-    return Starlette(routes=[Mount("/", app=dispatch)], lifespan=lifespan)
+    routes = [Route(HEALTH_PATH, describe), Mount("/", app=dispatch)]
+    return Starlette(routes=routes, lifespan=lifespan)
 
 
 def load_app() -> Starlette:

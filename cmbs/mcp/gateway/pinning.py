@@ -8,27 +8,45 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import mcp_types
+import msgspec
 from mcp import MCPError
 
 from cmbs.errors import BeliefServerError, CmbsError, InvalidRequest
 from cmbs.ledger import canonical
-from cmbs.mcp.gateway.connections import Connection, Connections, UpstreamBroke, UpstreamFailed, Wire
-from cmbs.mcp.gateway.definitions import Change, ChangeKind, describe_change, expose_name, find_changes
-from cmbs.mcp.gateway.ledger import GatewayLedger, Pin, build_pin
+from cmbs.mcp.gateway.connection import Connection, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.mcp.gateway.connections import Connections
+from cmbs.mcp.gateway.definitions import (
+    COMPLETE,
+    GET_PROMPT,
+    READ_RESOURCE,
+    READS,
+    Change,
+    ChangeKind,
+    describe_change,
+    expose_name,
+    find_changes,
+)
+from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
 
 _log = logging.getLogger("cmbs.gateway")
+# Of one list of a server, over all of its pages.
 _MAX_LISTED = 5_000
+_MAX_LISTED_BYTES = 8_388_608
+_MAX_PAGES = 200
 _LIST_SECONDS = 30
 _MAX_NOTED_BYTES = 32_768
+# Of one server: how many changes are noted in a stretch of time. The rest are counted in one note.
+_MAX_NOTES = 20
+_NOTES_SECONDS = 3_600.0
 # The name under which changes of a server itself are told.
 OF_SERVER = "(server)"
-READ_RESOURCE = "resources/read"
-GET_PROMPT = "prompts/get"
-# Reading a resource and filling in a prompt are calls too: these are what they are pinned as.
+# Reading a resource, filling in a prompt and completing an argument are calls too: these are what they are pinned as,
+# by the capability of the server.
 _READ = {"readOnlyHint": True}
 _ASIDE: dict[str, Wire] = {
     "resources": {
@@ -41,6 +59,12 @@ _ASIDE: dict[str, Wire] = {
         "name": GET_PROMPT,
         "description": "Fills in a prompt of the server.",
         "inputSchema": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+        "annotations": _READ,
+    },
+    "completions": {
+        "name": COMPLETE,
+        "description": "Completes an argument of a prompt or of a resource template of the server.",
+        "inputSchema": {"type": "object", "required": ["ref", "argument"]},
         "annotations": _READ,
     },
 }
@@ -61,8 +85,14 @@ class Pinning:
         # What waits for an operator, by server and then by name.
         self._changes: dict[str, dict[str, Change]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._loading = asyncio.Lock()
+        self._notes: dict[str, _NoteBudget] = {}
         # Servers that could not be looked at the last time, and why.
         self.unseen: dict[str, str] = {}
+        # What servers declared that they can do, when they were last looked at.
+        self.declared: dict[str, mcp_types.ServerCapabilities] = {}
+        # Told what agents now see another list of.
+        self.on_changed: Callable[[Literal["tools", "prompts"]], None] = lambda _: None
 
     @property
     def several(self) -> bool:
@@ -103,30 +133,31 @@ class Pinning:
         """What waits for an operator, by server."""
         return {name: list(changes.values()) for name, changes in sorted(self._changes.items()) if changes}
 
-    async def start(self) -> None:
-        """Pin servers that are new, and look at those that are known. One that cannot be looked at keeps its pins."""
-        names = sorted(self._connections.config.servers)
-        looks = await asyncio.gather(*map(self._look, names))
-        found = {name: look for name, look in zip(names, looks, strict=True) if look is not None}
-        listed = [
-            build_pin(name, each, self._timeout_ms) for name, (tools, _) in found.items() for each in tools.values()
-        ]
-        await self._ledger.ensure_space(listed)
+    async def start(self, seconds: float | None = None) -> set[asyncio.Task[None]]:
+        """Read the pins, and look at every server; of several, one that does not answer in time holds up no other.
+
+        Pins servers that are new. Gives the looks that go on. A server that cannot be looked at keeps its pins.
+        """
+        await self._ledger.ensure_space()
         await self._load()
-        for upstream, look in found.items():
-            await self._take(upstream, *look)
+        looks = {asyncio.create_task(self.check(name)) for name in self._connections.config.servers}
+        # Without another to wait for it, the only server has all of its time.
+        _, pending = await asyncio.wait(looks, timeout=seconds if self.several else None)
+        return pending
 
     async def check(self, upstream: str) -> None:
         """Look at a server again, and at the pins: another process may have accepted something."""
         async with self._locks.setdefault(upstream, asyncio.Lock()):
-            look = await self._look(upstream)
-            if look is None:
-                return
             try:
-                await self._load()
-                await self._take(upstream, *look)
+                look = await self._look(upstream)
+                if look is not None:
+                    await self._load()
+                    await self._take(upstream, *look)
             except CmbsError as exc:
                 _log.warning("what %s says cannot be compared: %s", upstream, exc)
+            except Exception as exc:  # noqa: BLE001 - whatever a server says, it is looked at again, and so are the others
+                self.unseen[upstream] = str(exc)
+                _log.exception("%s cannot be looked at", upstream)
 
     async def accept(self, upstream: str, name: str, expected: str | None = None) -> Change | None:
         """Pin what a server says now of one name, as an operator; None where nothing has changed about it.
@@ -161,11 +192,15 @@ class Pinning:
         """What a server says now; None where it cannot be looked at, and `unseen` says why."""
         self.unseen.pop(upstream, None)
         try:
-            return await read_server(self._connections.connection(upstream))
+            connection = self._connections.any_connection(upstream)
+            found = await read_server(connection)
         except (UpstreamFailed, UpstreamBroke, MCPError) as exc:
             self.unseen[upstream] = str(exc)
             _log.warning("%s cannot be looked at: %s", upstream, exc)
             return None
+        if connection.session is not None and connection.session.server_capabilities is not None:
+            self.declared[upstream] = connection.session.server_capabilities
+        return found
 
     async def _take(self, upstream: str, tools: Mapping[str, Wire], said: Wire) -> None:
         """Pin a server that is new to the space; of one that is known, note what has changed."""
@@ -176,15 +211,20 @@ class Pinning:
         await self._load()
 
     async def _load(self) -> None:
-        pins, servers = await self._ledger.pins()
-        ours = self._connections.config.servers
-        self._pins = {pin.tool_id: pin for pin in pins if pin.upstream in ours}
-        self._servers = {name: said for name, said in servers.items() if name in ours}
-        aside = {definition["name"] for definition in _ASIDE.values()}
-        tools = (pin for pin in pins if pin.tool_id in self._pins and pin.name not in aside)
-        self.tools = {expose_name(pin.upstream, pin.name, several=self.several): pin for pin in tools}
-        if self.pins != tuple(self._pins.values()):
-            self.pins = tuple(self._pins.values())
+        # One after another, or the pins of one look could be those from before another.
+        async with self._loading:
+            pins, servers = await self._ledger.pins()
+            ours, before = self._connections.config.servers, (self.tools, self.prompts)
+            self._pins = {pin.tool_id: pin for pin in pins if pin.upstream in ours}
+            self._servers = {name: said for name, said in servers.items() if name in ours}
+            tools = (pin for pin in pins if pin.tool_id in self._pins and pin.name not in READS)
+            self.tools = {expose_name(pin.upstream, pin.name, several=self.several): pin for pin in tools}
+            if self.pins != tuple(self._pins.values()):
+                self.pins = tuple(self._pins.values())
+            if before[0] != self.tools:
+                self.on_changed("tools")
+            if before[1] != self.prompts:
+                self.on_changed("prompts")
 
     async def _pin_server(self, upstream: str, tools: Mapping[str, Wire], said: Wire) -> None:
         for name in sorted(tools):
@@ -208,10 +248,19 @@ class Pinning:
         self._changes[upstream] = changes
         for name, change in changes.items():
             if before.get(name) != change:
-                _log.warning("`%s` of %s %s; it waits for an operator", name, upstream, describe_change(change))
                 await self._note(upstream, change, tools.get(name, said if name == OF_SERVER else None))
 
     async def _note(self, upstream: str, change: Change, definition: Wire | None) -> None:
+        budget = self._notes.setdefault(upstream, _NoteBudget())
+        left = budget.spend()
+        if left < 0:
+            return
+        if left == 0:
+            _log.warning("%s changes all the time: what else changes is not noted for a while", upstream)
+            many = {"noticed": "changes too many to note", "upstream": upstream, "stretch": budget.number}
+            await self._ledger.note("changes", many)
+            return
+        _log.warning("`%s` of %s %s; it waits for an operator", change.name, upstream, describe_change(change))
         claim: Wire = {
             "noticed": "definition changed",
             "upstream": upstream,
@@ -224,6 +273,24 @@ class Pinning:
         if definition is not None and len(canonical.encode(definition)) <= _MAX_NOTED_BYTES:
             claim["definition"] = definition
         await self._ledger.note("change", claim)
+
+
+class _NoteBudget:
+    """How many changes of one server are still noted in this stretch of time."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._until = 0.0
+        self._left = 0
+
+    def spend(self) -> int:
+        """How many were left: 0 for the first that is one too many, and less than that for the others."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._until, self._left = now + _NOTES_SECONDS, _MAX_NOTES
+            self.number += 1
+        left, self._left = self._left, self._left - 1
+        return left
 
 
 async def read_server(connection: Connection) -> tuple[dict[str, Wire], Wire]:
@@ -251,13 +318,19 @@ async def list_all(connection: Connection, method: str, collection: str) -> list
     """All items of a list, page after page; UpstreamFailed where it is none, has no end, or does not come in time."""
     items: list[Any] = []
     cursor: Any = None
+    size = 0
     try:
         async with asyncio.timeout(_LIST_SECONDS):
-            while True:
+            for _ in range(_MAX_PAGES):
                 page = await connection.request(method, {} if cursor is None else {"cursor": cursor})
                 found = page.get(collection)
                 if not isinstance(found, list):
                     raise UpstreamFailed(f"{connection.where} answers `{method}` without a list of `{collection}`")
+                size += len(msgspec.json.encode(page))
+                if size > _MAX_LISTED_BYTES:
+                    raise UpstreamFailed(
+                        f"{connection.where} lists `{collection}` of more than {_MAX_LISTED_BYTES} bytes"
+                    )
                 items += found
                 cursor = page.get("nextCursor")
                 if cursor is None:

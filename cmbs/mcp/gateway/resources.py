@@ -16,7 +16,7 @@ class Owners:
 
     def __init__(self) -> None:
         self._listed: dict[str, str | None] = {}
-        self._templates: dict[str, list[UriTemplate]] = {}
+        self._templates: dict[str, dict[str, UriTemplate]] = {}
 
     def note(self, upstream: str, items: list[Any]) -> None:
         """Keep what a server listed: its resources."""
@@ -27,10 +27,10 @@ class Owners:
 
     def note_templates(self, upstream: str, items: list[Any]) -> None:
         """Keep what a server listed now: its templates. What is no template matches nothing."""
-        templates = []
+        templates = {}
         for text in _strings(items, "uriTemplate")[:_MAX_TEMPLATES]:
             try:
-                templates.append(UriTemplate.parse(text))
+                templates[text] = UriTemplate.parse(text)
             except InvalidUriTemplate:
                 continue
         self._templates[upstream] = templates
@@ -42,9 +42,14 @@ class Owners:
         fitting = [
             upstream
             for upstream, templates in self._templates.items()
-            if any(each.match(uri) is not None for each in templates)
+            if any(each.match(uri) is not None for each in templates.values())
         ]
         return fitting[0] if len(fitting) == 1 else None
+
+    def find_template(self, text: str) -> str | None:
+        """The only server that listed this template."""
+        owners = [upstream for upstream, templates in self._templates.items() if text in templates]
+        return owners[0] if len(owners) == 1 else None
 
 
 def _strings(items: list[Any], name: str) -> list[str]:

@@ -28,6 +28,12 @@ _GRACE_SECONDS = 2.0
 _CHUNK = 65_536
 
 Incoming = SessionMessage | Exception
+# A line with one of these was meant as a message; programs print other things where they should not.
+_SIGNS_OF_A_MESSAGE = (b'"jsonrpc"', b'"result"', b'"error"')
+
+
+class UnreadableMessage(ValueError):
+    """A line that was meant as a message and is none. Which request it was the answer to cannot be known."""
 
 
 class StdioProgram:
@@ -155,5 +161,6 @@ def _message(line: bytes) -> Incoming:
     try:
         return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as exc:
-        # Programs print where they should not; the session passes over what is no message.
-        return exc
+        is_meant = line.lstrip().startswith(b"{") and any(sign in line for sign in _SIGNS_OF_A_MESSAGE)
+        # The session passes over what is no message.
+        return UnreadableMessage(str(exc)) if is_meant else exc

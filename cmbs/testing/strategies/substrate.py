@@ -51,7 +51,8 @@ REFERENCES = (
     "$belief.s.2.active_obligation_id",
 )
 # For payloads of version 2 alone.
-CASE_REFERENCES = (
+SECOND_REFERENCES = (
+    "$tool.writes",
     "$case.id",
     "$case.attributes.name",
     "$case.belief.n_survivors",
@@ -174,7 +175,7 @@ def constraints() -> st.SearchStrategy[str]:
 @cache
 def case_constraints() -> st.SearchStrategy[str]:
     """The text of a constraint that reads the case of a proposal."""
-    literal, reference = st.sampled_from([*LITERALS, "h1", 2]), st.sampled_from(CASE_REFERENCES)
+    literal, reference = st.sampled_from([*LITERALS, "h1", 2]), st.sampled_from(SECOND_REFERENCES)
     leaf = st.builds(lambda read, value: spaces.predicate("eq", read, value), reference, literal) | st.builds(
         spaces.predicate, st.sampled_from(["exists", "missing"]), reference
     )
@@ -332,7 +333,8 @@ def _like(root: Capability, fields: dict[str, Any]) -> Capability:
 @cache
 def facings() -> st.SearchStrategy[EvaluationContext]:
     """What predicates can see, of a call or of a delta."""
-    of_call = st.sampled_from(PATHS).map(lambda path: ({"path": path}, "fs.write"))
+    paths, writes = st.sampled_from(PATHS), st.sampled_from((True, False, None))
+    of_call = st.builds(lambda path, writes: ({"path": path}, "fs.write", None, writes), paths, writes)
     of_delta = deltas().map(lambda delta: ({"set": delta.set, "unset": delta.unset}, None))
     return st.builds(
         lambda state, belief, seen: EvaluationContext(state, belief, spaces.AGENT, *seen),

@@ -87,7 +87,7 @@ def test_a_tool_with_another_name_and_nothing_else_new_was_renamed() -> None:
     assert describe_change(Change(ChangeKind.GONE, "old")) == "is no longer listed"
 
 
-@pytest.mark.req("MCP-GW-02")
+@pytest.mark.req("MCP-GW-02", "MCP-GW-16")
 @for_each(
     ("name", "annotations", "reads"),
     [
@@ -99,6 +99,25 @@ def test_a_tool_with_another_name_and_nothing_else_new_was_renamed() -> None:
         ("git_log", {"readOnlyHint": "yes"}, False),
         ("git_log", {}, False),
         ("git_log", None, False),
+        ("git_log", {"readOnlyHint": True, "destructiveHint": True}, False),
+        ("get_pull_request", {"readOnlyHint": True}, True),
+        ("getItems", {"readOnlyHint": True}, True),
+        ("read_l10n_0", {"readOnlyHint": True}, True),
+        ("erase_disk", {"readOnlyHint": True}, False),
+        ("wipe_all", {"readOnlyHint": True}, False),
+        ("unlink_file", {"readOnlyHint": True}, False),
+        ("drainNode", {"readOnlyHint": True}, False),
+        ("DRAIN-NODE", {"readOnlyHint": True}, False),
+        ("mcp.fs/rmdir", {"readOnlyHint": True}, False),
+        # Look-alikes: Cyrillic, full width, mathematical, combining, and those within ASCII.
+        ("d\u0435lete_x", {"readOnlyHint": True}, False),
+        ("\uff44\uff45\uff4c\uff45\uff54\uff45", {"readOnlyHint": True}, False),
+        ("\U0001d41d\U0001d41e\U0001d425ete", {"readOnlyHint": True}, False),
+        ("get_a\u0301", {"readOnlyHint": True}, False),
+        ("de1ete_x", {"readOnlyHint": True}, False),
+        ("deIeteX", {"readOnlyHint": True}, False),
+        ("rem0ve_x", {"readOnlyHint": True}, False),
+        ("rernove_x", {"readOnlyHint": True}, False),
     ],
 )
 def test_only_a_tool_that_says_so_and_is_named_so_reads(name: str, annotations: Any, reads: bool) -> None:

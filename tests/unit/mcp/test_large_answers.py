@@ -13,10 +13,11 @@ import pytest
 
 from cmbs.bootstrap import Settings, build_app
 from cmbs.mcp.asking import identify_caller, open_api
+from cmbs.mcp.gateway.callers import GatewaySettings
 from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
-from cmbs.mcp.gateway.server import Gateway, GatewaySettings
+from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer
 from cmbs.system import SystemClock
 from tests.support.mcp_upstream import Bench, define, text_of

@@ -11,7 +11,7 @@ from mcp_types import ElicitResult
 from cmbs.bootstrap import Settings, build_app
 from cmbs.errors import InvalidRequest
 from cmbs.mcp.asking import identify_caller, open_api
-from cmbs.mcp.gateway.ledger import build_starter_policy
+from cmbs.mcp.gateway.ledger import STARTER_POLICY
 from cmbs.mcp.gateway.opening import GatewayOptions, find_console
 from tests.support.mcp_upstream import (
     Bench,
@@ -201,7 +201,7 @@ def test_what_the_upstream_asks_after_the_approval_still_reaches_the_user(modern
         return {"content": [{"type": "text", "text": params["inputResponses"]["sure"]["action"]}]}
 
     async def test() -> None:
-        upstream = ScriptedUpstream()
+        upstream = ScriptedUpstream(modern_only=True)
         upstream.tool(define("restart"), ask_first)
         async with open_bench({"up": upstream}, **PATIENT) as bench:
             host = Host(act=bench.approve_all)
@@ -222,7 +222,8 @@ def test_a_read_beside_tools_that_needs_an_approval_is_offered_too(modern: bool)
         upstream = RawUpstream([], **listed, **{"resources/read": read}, capabilities={"resources": {}})
         app = build_app(Settings(store="memory:"), {})
         operator = open_api(app).acting_as(identify_caller("operator:boss"))
-        await operator.create_space("mcp", policy_file=build_starter_policy([]))
+        everything_asks = {**STARTER_POLICY["rules"][0], "when": "tool.writes"}
+        await operator.create_space("mcp", policy_file={**STARTER_POLICY, "rules": [everything_asks]})
         async with open_bench({"up": upstream}, app=app, **PATIENT) as bench:
             host = Host(act=bench.approve_all)
             async with bench.client(modern=modern, elicitation_callback=host) as client:

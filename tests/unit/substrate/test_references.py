@@ -39,6 +39,15 @@ def find(text: str, **fields: Any) -> Any:
     return compile_reference(text).find(facing(**fields))
 
 
+@pytest.mark.req("SS01-PAYLOAD-V1", "SS01-PAYLOAD-V2")
+def test_a_tool_writes_where_its_registration_says_so_and_is_missing_for_what_is_no_registered_tool() -> None:
+    for said, found in ((True, True), (False, False), (None, MISSING)):
+        seen = EvaluationContext({}, {}, ME, {}, "t", tool_writes=said)
+        assert compile_reference("$tool.writes").find(seen) is found
+    with pytest.raises(ReferenceFault):
+        compile_reference("$tool.writes", 1)
+
+
 @for_each(
     ("key", "namespace"),
     [

@@ -134,13 +134,14 @@ def begin_call(
         args = msgspec.json.decode(call.args)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         args = MISSING
+    tool = space.tools.get(call.tool_id)
     return CallState(
         place,
         call,
-        space.tools.get(call.tool_id),
+        tool,
         token,
         space.policy.matching(call.tool_id, token.permitting, token.denying),
-        EvaluationContext(space.state, belief, actor, args, call.tool_id, case),
+        EvaluationContext(space.state, belief, actor, args, call.tool_id, case, None if tool is None else tool.writes),
         args_hash,
         answered_by,
     )

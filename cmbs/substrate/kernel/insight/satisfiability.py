@@ -198,7 +198,7 @@ def _special(reference: str, values: list[Any]) -> list[Any]:
             return [0, 1, 2, *(value for value in values if type(value) is int and value >= 0)]
         case "entropy_proxy":
             return [0, 1, *(value for value in values if type(value) in (int, float) and value >= 0)]
-        case "terminated":
+        case "terminated" | "$tool.writes":
             return [True, False]
         case "active_obligation_id":
             return [None, *(value for value in values if isinstance(value, str))]

@@ -62,7 +62,8 @@ class EvaluationContext(msgspec.Struct, frozen=True):
     """Everything that the predicates of one candidate can see.
 
     `args` is the decoded args of a call, or `{"set": …, "unset": …}` of a delta, which has no `tool_id`. Invariants are
-    about no candidate, and have no actor.
+    about no candidate, and have no actor. `tool_writes` is what the registration of the tool says; None where there is
+    no such tool.
     """
 
     state: Mapping[str, str]
@@ -71,6 +72,7 @@ class EvaluationContext(msgspec.Struct, frozen=True):
     args: Any = MISSING
     tool_id: str | None = None
     case: CaseContext | None = None
+    tool_writes: bool | None = None
     # A large value takes milliseconds to parse, and any number of constraints may be about it.
     parsed: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -267,6 +269,10 @@ def _find_tool_id(seen: EvaluationContext) -> Any:
     return MISSING if seen.tool_id is None else seen.tool_id
 
 
+def _find_tool_writes(seen: EvaluationContext) -> Any:
+    return MISSING if seen.tool_writes is None else seen.tool_writes
+
+
 def _find_actor_id(seen: EvaluationContext) -> Any:
     return MISSING if seen.actor is None else seen.actor.id
 
@@ -285,6 +291,7 @@ def _find_actor_roles(seen: EvaluationContext) -> Any:
 # References that are always the same, the version of payloads that has them first, and what they find.
 _WHOLE: dict[str, tuple[int, Finder]] = {
     "$tool.id": (1, _find_tool_id),
+    "$tool.writes": (2, _find_tool_writes),
     "$actor.id": (1, _find_actor_id),
     "$actor.kind": (2, _find_actor_kind),
     "$actor.roles": (2, _find_actor_roles),
@@ -301,7 +308,7 @@ BELIEF_FIELDS: dict[str, Callable[[BeliefReading], Any]] = {
 
 
 # The segments of references that are not names of the author's own.
-SEGMENTS = ("id", "kind", "roles", "attributes", "belief", "independent", "survivor", *BELIEF_FIELDS)
+SEGMENTS = ("id", "writes", "kind", "roles", "attributes", "belief", "independent", "survivor", *BELIEF_FIELDS)
 
 
 def _belief_reference(text: str) -> Reference:
