@@ -16,7 +16,7 @@ import msgspec
 from cmbs.api.call import Call, build_call, encode, find_operation
 from cmbs.api.spaces import CallResponse, CallWaitKind
 from cmbs.api.steps import Steps
-from cmbs.errors import Conflict, InvalidRequest
+from cmbs.errors import Conflict, InvalidRequest, LimitExceeded
 from cmbs.ledger.tagged_hash import describe_large_result
 from cmbs.substrate.kernel.events import OutcomeStatus, hash_of_nonce
 from cmbs.substrate.kernel.words import CALLER, CallStatus
@@ -40,6 +40,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     joins: bool = False
     forwarded: Mapping[str, Any] | None = None
+    # The registration of the tool that the holder goes by: a call of another one is not claimed at once.
+    tool_hash: str | None = None
     defer_ms: int | None = None
     ask_ms: int | None = None
 
@@ -79,6 +81,11 @@ class GatedCall:
         return self._answer
 
     @property
+    def is_made(self) -> bool:
+        """Whether the server has said anything of it."""
+        return self._answer is not None
+
+    @property
     def call_id(self) -> str:
         """The id of the call, which the server chose."""
         return self.answer.call_id
@@ -113,7 +120,10 @@ class GatedCall:
 
     def begin(self) -> Steps[CallResponse]:
         """Make the call, and claim it at once if it is allowed and the holder's to run."""
-        answer = yield from self._make({"nonce_hash": hash_of_nonce(self.nonce)})
+        claim = {"nonce_hash": hash_of_nonce(self.nonce)}
+        if self.request is not None and self.request.tool_hash is not None:
+            claim["tool_hash"] = self.request.tool_hash
+        answer = yield from self._make(claim)
         if not answer.joined:
             self._is_ours = answer.is_claimed
         else:
@@ -176,7 +186,7 @@ class GatedCall:
         }
         try:
             return (yield from self._ask("report_call", **outcome, result=shorten_result(result)))
-        except InvalidRequest:
+        except (InvalidRequest, LimitExceeded):
             # Numbers beyond those of the ledger, for example: the text is kept as text.
             return (yield from self._ask("report_call", **outcome, result={"text": encode(result).decode()}))
 

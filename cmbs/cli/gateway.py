@@ -43,6 +43,9 @@ def run(
     port: Annotated[int | None, typer.Option(help="Serve HTTP there, not standard streams.", min=1, max=65535)] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     operator: Annotated[str, typer.Option(help="Who pins, where the server has no keys.", metavar="ID")] = "gateway",
+    executor: Annotated[
+        str, typer.Option(help="Who runs calls, where the server has no keys.", metavar="ID")
+    ] = "gateway",
     agent: Annotated[str, typer.Option(help="Who calls, where the client says nothing.", metavar="ID")] = "agent",
     case: Annotated[str | None, typer.Option(help="The case of calls that name none.", metavar="ID")] = None,
     wait: Annotated[float, typer.Option(help="Seconds that a call waits for its approval.", min=0, max=3600)] = 20.0,
@@ -61,6 +64,7 @@ def run(
         server=server,
         store=store,
         operator=operator,
+        executor=executor,
         agent=agent,
         case_id=case,
         wait_seconds=wait,

@@ -8,6 +8,8 @@ from cmbs.errors import CmbsError, Forbidden
 
 AUTHORIZATION = "authorization"
 ACTOR = "x-cmbs-actor"
+# Beside these, the credential of the one who runs calls for the caller.
+EXECUTOR = "cmbs-executor"
 # The longest that the server holds a request with `wait`.
 MAX_WAIT_SECONDS = 20
 # One attempt: a caller over MCP is told what failed, and decides whether to ask again.
@@ -25,6 +27,17 @@ def open_api(server: str | Application) -> AsyncClient:
 def identify_caller(actor: str, key: str | None = None) -> dict[str, str]:
     """The headers of a caller: its key, or else how it is named, as `agent:planner`, to a server without keys."""
     return {ACTOR: actor} if key is None else {AUTHORIZATION: f"Bearer {key}"}
+
+
+async def require_executor(api: AsyncClient) -> str:
+    """The id of the executor who asks; Forbidden for any other actor."""
+    me = await api.whoami()
+    if me.kind != "executor":
+        raise Forbidden(
+            f"calls are run by executors, and this is an actor of kind `{me.kind}`",
+            {"next": "make a key with `cmbs keys create --role executor`, and give it as `CMBS_EXECUTOR_KEY`"},
+        )
+    return me.id
 
 
 async def require_agent(api: AsyncClient) -> str:

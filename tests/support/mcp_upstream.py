@@ -27,7 +27,6 @@ from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.tools.mcp_servers import StdioServer
-from cmbs.system import SystemClock
 
 Wire = dict[str, Any]
 Behaviour = Callable[[Any, Wire], Awaitable[Wire]]
@@ -216,6 +215,16 @@ class Bench:
         return [claim for claim in claims if claim.get("noticed") == noticed]
 
 
+# Who a gateway is, to a server without keys.
+GATEWAY = "executor:gateway"
+
+
+def build_ledger(api: Any, operator: str = "operator:gateway") -> GatewayLedger:
+    """The space behind a gateway, as the gateway asks for it."""
+    executor = api.acting_as(identify_caller(GATEWAY))
+    return GatewayLedger(api.acting_as(identify_caller(operator)), SPACE, executor, "gateway")
+
+
 @asynccontextmanager
 async def open_bench(
     upstreams: Mapping[str, ScriptedUpstream | RawUpstream],
@@ -233,8 +242,8 @@ async def open_bench(
         return upstreams[server.command[0]].open()
 
     connections = Connections(config, {}, open_target)
-    ledger = GatewayLedger(api.acting_as(identify_caller("operator:gateway")), SPACE, SystemClock())
-    chosen = GatewaySettings(**{"wait_seconds": 0.05, "check_seconds": 3600.0, **settings})
+    ledger = build_ledger(api)
+    chosen = GatewaySettings(**{"wait_seconds": 0.05, "check_seconds": 3600.0, "executor": GATEWAY, **settings})
     gateway = Gateway(api, ledger, connections, chosen)
     try:
         await gateway.start()

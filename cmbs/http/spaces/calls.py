@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from cmbs.api import space_requests as requests
 from cmbs.api import spaces as schemas
+from cmbs.errors import Conflict
 from cmbs.http.exchange import Request, Response, cursor_of, encode_answer, value_of, whole_number
 from cmbs.http.headers import REPLAYED, say_head
 from cmbs.http.spaces.reading import PageSize, Spaces
@@ -19,15 +20,15 @@ from cmbs.http.spaces.views import Reader, show_call
 from cmbs.http.waiting import Waiting, read_seconds
 from cmbs.identity.gate import Gate
 from cmbs.identity.kernel.scopes import Need, Reach, Scope
-from cmbs.messages import ActorKind
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.call_records import CallRecord, find_call_record
 from cmbs.substrate.kernel.calls import MakeCall, is_executor, name_call
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Claim, Propose, RecordOutcome, Start, Withdraw
 from cmbs.substrate.kernel.kind import SpaceAnswer
-from cmbs.substrate.kernel.model import ToolCall
+from cmbs.substrate.kernel.model import Failure, ToolCall
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.state import Space
-from cmbs.substrate.kernel.words import ExecutionStatus
+from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus
 from cmbs.substrate.listing import Position
 
 T = TypeVar("T")
@@ -96,8 +97,10 @@ class CallRoutes:
         """START, by the one who runs the call."""
         body: requests.ClaimCallRequest = request.message
         found = await self._find(request)
+        if found.execution is None:
+            raise _no_execution(found)
         message = Start(_execution_of(found), body.nonce_hash, body.call_hash)
-        answer = await self._perform(request, message)
+        answer = await self._perform(request, message, self._runner_of(request))
         return self._respond(request, await self._find(request, space=answer.space), answer)
 
     async def report_call(self, request: Request) -> Response:
@@ -116,7 +119,7 @@ class CallRoutes:
             len(msgspec.json.encode(result)),
             nonce=body.nonce,
         )
-        answer = await self._perform(request, message)
+        answer = await self._perform(request, message, self._runner_of(request))
         return self._respond(request, await self._find(request, space=answer.space), answer)
 
     async def withdraw_call(self, request: Request) -> Response:
@@ -129,16 +132,23 @@ class CallRoutes:
         """The claim of a call that its sender runs itself, and who that is."""
         if isinstance(body.claim, msgspec.UnsetType):
             return UNSET
-        credential = request.header(EXECUTOR_HEADER)
-        if credential is None:
-            return Claim(body.claim.nonce_hash, body.claim.tool_hash)
-        needed = Need(Scope.SPACES_EXECUTE, Reach.ONE, request.params["space_id"])
-        executor = self._gate.admit_executor(credential, needed)
+        runner = self._runner_of(request)
+        executor = UNSET if runner is request.actor else runner
         return Claim(body.claim.nonce_hash, body.claim.tool_hash, executor)
 
-    async def _perform(self, request: Request, message: Any, *, keyed: bool = True) -> SpaceAnswer:
+    def _runner_of(self, request: Request) -> Actor:
+        """Who runs calls for the sender of a request: the executor whose credential comes with it, or the sender."""
+        credential = request.header(EXECUTOR_HEADER)
+        if credential is None:
+            return request.actor
+        needed = Need(Scope.SPACES_EXECUTE, Reach.ONE, request.params["space_id"])
+        return self._gate.admit_executor(credential, needed)
+
+    async def _perform(
+        self, request: Request, message: Any, actor: Actor | None = None, *, keyed: bool = True
+    ) -> SpaceAnswer:
         key = request.idempotency_key if keyed else None
-        command = SpaceCommand(request.params["space_id"], request.actor, message, key, request.if_match)
+        command = SpaceCommand(request.params["space_id"], actor or request.actor, message, key, request.if_match)
         return await self._spaces.server.perform_async(command)
 
     async def _find(self, request: Request, call_id: str | None = None, space: Space | None = None) -> CallRecord:
@@ -148,12 +158,12 @@ class CallRoutes:
 
     async def _wait(self, request: Request, call_id: str, seconds: int) -> CallRecord:
         """The call once the caller has nothing more to wait for, or as it is when the time is over."""
-        found = await self._find(request, call_id)
+        found, runner = await self._find(request, call_id), self._runner_of(request)
 
         async def is_settled() -> bool:
             nonlocal found
             found = await self._find(request, call_id)
-            return found.is_settled_for(request.actor)
+            return found.is_settled_for(request.actor) or found.is_for(runner)
 
         await self._waiting.wait(STREAM_PREFIX + request.params["space_id"], seconds, is_settled, request.gone())
         return found
@@ -193,6 +203,23 @@ def _list_claimable(space: Space, request: Request) -> list[Position]:
         for each in running
         if each.status is ExecutionStatus.READY and is_executor(each, request.actor)
     ]
+
+
+def _no_execution(found: CallRecord) -> Conflict:
+    """Why a call cannot be claimed that was not let through."""
+    status = found.status.value
+    waits = found.status is CallStatus.WAITING
+    kind = ("approval" if found.decision.failure is Failure.ASK else "a change") if waits else ""
+    return Conflict(
+        f"call `{found.call_id}` waits for {kind}" if waits else f"call `{found.call_id}` is {status}",
+        {
+            "call_id": found.call_id,
+            "field": "status",
+            "found": status,
+            "accepted": "a call that waits for its executor",
+            "next": "read the call, and wait for it" if waits else "make the call again, if it is still wanted",
+        },
+    )
 
 
 def _execution_of(found: CallRecord) -> str:

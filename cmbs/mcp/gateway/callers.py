@@ -11,7 +11,7 @@ from mcp import MCPError
 
 from cmbs.client import AsyncClient
 from cmbs.errors import CmbsError
-from cmbs.mcp.asking import ACTOR, AUTHORIZATION, describe_failure, identify_caller, require_agent
+from cmbs.mcp.asking import ACTOR, AUTHORIZATION, EXECUTOR, describe_failure, identify_caller, require_agent
 from cmbs.mcp.gateway.clients import Context
 from cmbs.mcp.gateway.upstream_requests import CASE_META
 
@@ -24,6 +24,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 
     agent: str = "agent"
     key: str | None = None
+    # The credential of the gateway itself, as the header `Cmbs-Executor` has it.
+    executor: str | None = None
     case_id: str | None = None
     wait_seconds: float = 20.0
     timeout_ms: int = 60_000
@@ -52,12 +54,14 @@ class Callers:
     def __init__(self, api: AsyncClient, settings: GatewaySettings) -> None:
         self._api = api
         self._settings = settings
+        # Beside the credential of the agent: the gateway's own, since the gateway runs the calls.
+        self._executor = {} if settings.executor is None else {EXECUTOR: settings.executor}
         # The client on standard streams, which is always the same.
         self._own: Caller | None = None
 
     async def admit(self, headers: Mapping[str, str]) -> Caller:
         """Who sends a request over HTTP; Unauthenticated or Forbidden where it may not."""
-        api = self._api.acting_as(_identify(headers, self._settings))
+        api = self._api.acting_as({**_identify(headers, self._settings), **self._executor})
         return Caller(api, await require_agent(api))
 
     async def find(self, ctx: Context) -> Caller:
@@ -70,7 +74,7 @@ class Callers:
         admitted = None if ctx.request is None else ctx.request.scope.get(ADMITTED)
         if admitted is not None:
             return cast("Caller", admitted)
-        api = self._api.acting_as(_identity_of(ctx, self._settings))
+        api = self._api.acting_as({**_identity_of(ctx, self._settings), **self._executor})
         caller = Caller(api, await require_agent(api))
         if ctx.request is None:
             self._own = caller

@@ -1,7 +1,8 @@
-"""Calls through a gateway: each is a proposal first, runs at the upstream where it is allowed, and is recorded.
+"""Calls through a gateway: each is gated, claimed before it is sent to its upstream, and recorded.
 
-A call belongs to its proposal and not to the request that brought it: it goes on where the client goes away, and the
-same call by the same actor, in the same case, joins it while it is open. Its value is then that of the ledger.
+A call belongs to the ledger and not to the request that brought it: it goes on where the client goes away, and the
+same call by the same actor, in the same case, joins it while it is open. Its value is then that of the ledger. What an
+operator approves later is sent by whichever gateway process claims it first.
 """
 
 from __future__ import annotations
@@ -9,41 +10,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import mcp_types
 import msgspec
 from mcp import MCPError
 
-from cmbs.api.spaces import ExecutionResponse
-from cmbs.client import AsyncClient
+from cmbs.api.spaces import CallResponse
+from cmbs.calls.gated_call import CallRequest as GatedRequest
+from cmbs.calls.gated_call import GatedCall
 from cmbs.client.exchange import may_pass
-from cmbs.errors import CmbsError, Conflict, InvalidRequest, LimitExceeded, RecordNotFound
+from cmbs.errors import CmbsError, Conflict
 from cmbs.ledger import canonical
-from cmbs.ledger.tagged_hash import Domain, describe_large_result, hash_tagged
-from cmbs.mcp.asking import describe_failure
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
+from cmbs.mcp.asking import MAX_WAIT_SECONDS, describe_failure
 from cmbs.mcp.gateway import answers
 from cmbs.mcp.gateway.connection import UpstreamBroke, UpstreamFailed, UpstreamSaidTooMuch, Wire
 from cmbs.mcp.gateway.connections import Connections
-from cmbs.mcp.gateway.ledger import MAX_RESULT_BYTES, GatewayLedger, Pin
+from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
 from cmbs.mcp.gateway.offers import MAX_INPUT_SECONDS, OFFER_ROUND, Offers, read_state, write_state
-from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, WAITING, CallRequest, Listener, OpenCall
-from cmbs.mcp.gateway.upstream_requests import answer_question, build_params
+from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, CallRequest, Listener, OpenCall
+from cmbs.mcp.gateway.upstream_requests import answer_question, build_params, find_method, flatten, unflatten
+from cmbs.substrate.kernel.words import CallStatus
 
 _log = logging.getLogger("cmbs.gateway")
 _REFUSED = "result_refused"
-_ENDED = ("succeeded", "failed", "timed_out", _REFUSED)
-_STALE = ("STALE_SNAPSHOT", "UNKNOWN_SNAPSHOT")
-_MAX_PROPOSALS = 10
+_GOING_ON = (CallStatus.WAITING, CallStatus.RUNNING)
 _MAX_ROUNDS = 10
 _LOOK_SECONDS = 0.5
-_MAX_ERROR_CHARACTERS = 4_000
 # Of calls that ended without a client to take the answer: how many, of how many bytes together, and for how long.
 _MAX_UNCLAIMED = 1_000
 _MAX_UNCLAIMED_BYTES = 16_777_216
 _UNCLAIMED_SECONDS = 600.0
-# Of calls of which the next number is known.
-_MAX_NUMBERS = 10_000
 # In the middle of one call.
 _MAX_QUESTIONS = 50
 _CONFIRMED = "confirmation by the user of the host"
@@ -60,18 +58,18 @@ class Calls:
         pins: Callable[[], Sequence[Pin]],
         wait_seconds: float,
         offers: Offers,
+        reload: Callable[[], Awaitable[None]],
     ) -> None:
         self._ledger = ledger
+        self._reload = reload
         self._offers = offers
         self._connections = connections
         self._pins = pins
         self._wait_seconds = wait_seconds
         self._open: dict[str, OpenCall] = {}
         self._asking: dict[str, OpenCall] = {}
-        # The number of the newest proposal for a call. Lost, it is found again in the ledger.
-        self._numbers: dict[str, int] = {}
-        # Calls whose outcome the caller was told is unknown: once it is recorded, the value is owed.
-        self._owed: set[str] = set()
+        # Calls that a task of this process follows, by their ids.
+        self._following: dict[str, OpenCall] = {}
 
     async def call(self, request: CallRequest, listener: Listener) -> Wire:
         """Make a call, or join the same one; returns when it is over, asks something, or has waited for too long."""
@@ -83,13 +81,23 @@ class Calls:
         if call is not None and call.is_over and not call.listeners:
             self._drop(key, call)
             if _is_kept(call) and call.answer is not None:
-                runs = call.record.get("execution_ids")
-                return answers.repeat_value(call.answer, runs[0]) if runs else call.answer
+                has_run = call.gated.is_made and call.gated.answer.execution_id is not None
+                return answers.repeat_value(call.answer, call.gated.call_id) if has_run else call.answer
             call = None
         if call is None:
-            call = self._open[key] = OpenCall(request)
-            call.task = asyncio.create_task(self._run(key, call))
+            call = self._open[key] = OpenCall(request, self._gate(request))
+            call.task = asyncio.create_task(self._run(call))
         return await self._attend(key, call, listener)
+
+    def _gate(self, request: CallRequest) -> GatedCall:
+        asked = GatedRequest(
+            tool_id=request.pin.tool_id,
+            args=request.args,
+            case_id=request.case_id,
+            forwarded=flatten(request.forwarded) or None,
+            tool_hash=request.pin.tool_hash,
+        )
+        return GatedCall(self._ledger.space_id, asked, runner=self._ledger.executor_id)
 
     async def resume(self, request: CallRequest, listener: Listener, state: str, responses: Wire) -> Wire:
         """Go on with a call that asked something; each state is good once, and its use is recorded."""
@@ -139,9 +147,10 @@ class Calls:
                 if call.is_waiting:
                     left = self._wait_seconds - (time.monotonic() - waits_since)
                     if left <= 0:
-                        return answers.tell_waiting(call.record)
-                    elapsed = time.monotonic() - began
-                    await listener.progress(elapsed / 1_000, None, f"waits: {call.record['status']}")
+                        return answers.tell_call(call.gated.answer)
+                    elapsed, waits_for = time.monotonic() - began, call.gated.answer.waits_for
+                    kind = "a change" if waits_for is None else waits_for.kind.value
+                    await listener.progress(elapsed / 1_000, None, f"waits for: {kind}")
                     left = min(left, 5.0)
                 await call.wait_moved(left)
         finally:
@@ -153,9 +162,9 @@ class Calls:
             raise call.error
         return call.answer or {}
 
-    async def _run(self, key: str, call: OpenCall) -> None:
+    async def _run(self, call: OpenCall) -> None:
         try:
-            call.answer = await self._carry_out(key, call)
+            call.answer = await self._carry_out(call)
         except MCPError as exc:
             call.error = exc
         except CmbsError as exc:
@@ -166,7 +175,8 @@ class Calls:
         finally:
             if not call.is_over:
                 call.answer = answers.build_error("The call was called off.")
-            self._asking.pop(call.record.get("proposal_id", ""), None)
+            if call.gated.is_made:
+                self._asking.pop(call.gated.answer.proposal_id, None)
             call.ended_at = time.monotonic()
             call.move()
             if not call.listeners:
@@ -186,137 +196,116 @@ class Calls:
         if self._open.get(key) is call:
             del self._open[key]
 
-    # --- proposing ---
+    # --- the gate ---
 
-    async def _carry_out(self, key: str, call: OpenCall) -> Wire:
-        request = call.request
-        call.record, is_new = await self._propose(key, request)
-        if not is_new and call.record["execution_ids"]:
-            answer = await self._follow(key, call)
-            if answer is not None:
-                return answer
-            call.record, is_new = await self._propose(key, request)
-        while call.record["status"] in WAITING:
-            call.move()
-            call.record = await self._ledger.wait(request.agent, call.record["proposal_id"])
-        if call.record["status"] != "running":
-            self._settle(key)
-            return answers.tell_denied(call.record)
-        return await self._execute(key, call)
-
-    async def _propose(self, key: str, request: CallRequest) -> tuple[Wire, bool]:
-        """The proposal for a call, and whether it is new: one that is open, or whose outcome is unknown, stands."""
-        ledger, agent = self._ledger, request.agent
-        token_id = await ledger.token(request.agent_id, self._pins())
-        record: Wire = {}
-        for _ in range(_MAX_PROPOSALS):
-            proposal_id = _proposal_id(key, self._numbers.get(key, 0))
-            try:
-                record = await ledger.propose(
-                    agent, request.agent_id, request.pin, proposal_id, request.args, token_id, request.case_id
-                )
-            except Conflict:
-                record = await ledger.proposal(agent, proposal_id)
-                if record["status"] in (*WAITING, "running") or key in self._owed:
-                    return record, False
-                await self._skip_settled(key, agent)
-                continue
-            if record["decision"]["reason_code"] not in _STALE:
-                return record, True
-            await ledger.refresh()
-            self._settle(key)
-        return record, True
-
-    async def _skip_settled(self, key: str, agent: AsyncClient) -> None:
-        """Find the first number without a proposal, in steps that double: this process did not make them."""
-        low, step = self._numbers.get(key, 0), 1
-        while await self._exists(key, low + step, agent):
-            low, step = low + step, step * 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if await self._exists(key, middle, agent) else (low, middle)
-        newest = await self._ledger.proposal(agent, _proposal_id(key, low))
-        self._number(key, low if newest["status"] in (*WAITING, "running") else high)
-
-    async def _exists(self, key: str, number: int, agent: AsyncClient) -> bool:
+    async def _carry_out(self, call: OpenCall) -> Wire:
+        """Make the call, wait until it is this gateway's to send, and send it; or hand on what came of it elsewhere."""
+        request, gated = call.request, call.gated
+        if not gated.is_made:
+            await self._ledger.ensure_token(request.agent_id, self._pins())
+            await request.agent.run(gated.begin())
+        self._following[gated.call_id] = call
         try:
-            await self._ledger.proposal(agent, _proposal_id(key, number))
-        except RecordNotFound:
-            return False
-        return True
+            while not gated.may_run and gated.answer.status in _GOING_ON:
+                call.move()
+                if not gated.is_ready:
+                    await request.agent.run(gated.wait(MAX_WAIT_SECONDS))
+                elif gated.answer.tool_hash != request.pin.tool_hash:
+                    return await self._give_up(call)
+                else:
+                    await self._ledger.executor.run(gated.claim())
+            return await self._execute(call) if gated.may_run else _value_of(gated.answer)
+        finally:
+            del self._following[gated.call_id]
 
-    def _settle(self, key: str) -> None:
-        """The next call of the same is another one."""
-        self._owed.discard(key)
-        self._number(key, self._numbers.get(key, 0) + 1)
+    async def _give_up(self, call: OpenCall) -> Wire:
+        """Withdraw a call of a tool that is registered otherwise than this process knows it."""
+        await call.request.agent.run(call.gated.withdraw("the tool was changed meanwhile"))
+        await self._reload()
+        return answers.build_error(
+            f"Not done: `{call.request.pin.name}` was changed meanwhile. Nothing was changed.\n"
+            "List the tools again, and call it as it is now.",
+            answers.list_handles(call.gated.answer),
+        )
 
-    def _number(self, key: str, number: int) -> None:
-        self._numbers.pop(key, None)
-        self._numbers[key] = number
-        while len(self._numbers) > _MAX_NUMBERS:
-            oldest = next(iter(self._numbers))
-            self._owed.discard(oldest)
-            del self._numbers[oldest]
-
-    async def _follow(self, key: str, call: OpenCall) -> Wire | None:
-        """What came of a call that another process, or this one before, sent; None where it can be made again."""
-        agent, pin = call.request.agent, call.request.pin
+    async def run_approved(self) -> None:
+        """Send what was allowed and has no request of a client behind it any more, whichever process made it."""
         while True:
-            execution = await self._ledger.execution(agent, call.record["execution_ids"][0])
-            if execution.status in _ENDED:
-                self._settle(key)
-                return _value_of(execution, call.record)
-            # What this process sent, and got no answer to, has nothing more to come.
-            if execution.status == "in_doubt" or key in self._owed:
-                if not pin.writes or pin.idempotent:
-                    self._settle(key)
-                    return None
-                return self._tell_unknown(key, call, "it is in doubt")
-            # Where the process that sent it is gone, its deadline comes in the end.
-            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                found = await self._ledger.list_claimable(MAX_WAIT_SECONDS)
+            except CmbsError as exc:
+                _log.warning("calls that wait cannot be listed: %s", exc)
+                found = []
+                await asyncio.sleep(_LOOK_SECONDS * 4)
+            for each in found:
+                request = self._request_of(each)
+                if each.call_id not in self._following and request is not None:
+                    self._begin_detached(each, request)
+            if found:
+                # The others are claimed by those who follow them.
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    def _begin_detached(self, found: CallResponse, request: CallRequest) -> None:
+        key = request.key
+        if key in self._open and not self._open[key].is_over:
+            return
+        gated = GatedCall(self._ledger.space_id, runner=self._ledger.executor_id)
+        call = self._open[key] = OpenCall(request, gated)
+
+        async def run() -> None:
+            await self._ledger.executor.run(gated.resume(found.call_id))
+            await self._run(call)
+
+        call.task = asyncio.create_task(run())
+
+    def _request_of(self, found: CallResponse) -> CallRequest | None:
+        """The request of a call that another process made; None where its tool is not one of ours as it was decided."""
+        pin = next((each for each in self._pins() if each.tool_id == found.tool_id), None)
+        if pin is None or pin.tool_hash != found.tool_hash or not isinstance(found.args, Mapping):
+            return None
+        method, decided = find_method(pin.name, found.args)
+        forwarded = unflatten(found.forwarded or {})
+        return CallRequest(
+            self._ledger.executor, found.actor.id, found.case_id, pin, method, decided, forwarded, dict(found.args)
+        )
 
     # --- running ---
 
-    async def _execute(self, key: str, call: OpenCall) -> Wire:
+    async def _execute(self, call: OpenCall) -> Wire:
         """Send the call, and record what came of it before anything is said of it."""
         began = time.monotonic()
-        pin = call.request.pin
+        pin, gated = call.request.pin, call.gated
         error: MCPError | None = None
+        answer: Wire | None = None
+        outcome: Wire
         try:
-            result = await self._exchange(call)
-            answer, outcome = result, _outcome_of(result)
+            answer = await self._exchange(call)
+            outcome = _outcome_of(answer)
         except MCPError as exc:
-            error, answer = exc, {}
-            outcome = {"status": "failed", "error": f"{exc.code}: {exc.message}"[:_MAX_ERROR_CHARACTERS]}
+            error, outcome = exc, {"status": "failed", "error": f"{exc.code}: {exc.message}"}
         except UpstreamFailed as exc:
-            answer, outcome = answers.tell_failed(str(exc), call.record), {"status": "failed", "error": str(exc)}
+            outcome = {"status": "failed", "error": str(exc)}
         except UpstreamSaidTooMuch as exc:
-            answer, outcome = answers.tell_refused(str(exc), call.record), {"status": _REFUSED, "error": str(exc)}
+            outcome = {"status": _REFUSED, "error": str(exc)}
         except (UpstreamBroke, TimeoutError, asyncio.CancelledError) as exc:
             why = _interruption(exc, pin)
             if pin.writes:
                 # Nothing is reported: at its deadline the space puts it in doubt, for an operator to look at.
-                return self._tell_unknown(key, call, why)
-            status = "timed_out" if isinstance(exc, TimeoutError) else "failed"
-            answer, outcome = answers.tell_failed(why, call.record), {"status": status, "error": why}
-        duration_ms = round((time.monotonic() - began) * 1_000)
-        if not await self._report(call, {**outcome, "duration_ms": duration_ms}):
-            return self._tell_unknown(key, call, "the outcome could not be recorded")
-        self._settle(key)
+                return answers.tell_unknown(gated.answer, why)
+            outcome = {"status": "timed_out" if isinstance(exc, TimeoutError) else "failed", "error": why}
+        outcome["duration_ms"] = round((time.monotonic() - began) * 1_000)
+        if not await self._report(call, outcome):
+            return answers.tell_unknown(gated.answer, "the outcome could not be recorded")
         if error is not None:
             raise error
-        return answer
-
-    def _tell_unknown(self, key: str, call: OpenCall, why: str) -> Wire:
-        self._number(key, self._numbers.get(key, 0))
-        self._owed.add(key)
-        return answers.tell_unknown(call.record, why)
+        return answers.tell_call(gated.answer) if answer is None else answer
 
     async def _exchange(self, call: OpenCall) -> Wire:
         """The exchange with the upstream, with the questions that it asks on the way."""
         request, seconds = call.request, call.request.pin.timeout_ms / 1_000
-        first = params = build_params(request.method, request.decided, request.forwarded)
+        # What was let through of the fields beside the args, as the decision says.
+        forwarded = unflatten(call.gated.answer.forwarded or {})
+        first = params = build_params(request.method, request.decided, forwarded)
         for number in range(1, _MAX_ROUNDS + 1):
             connection = await self._connections.reach(request.pin.upstream, request.agent_id, request.manner, seconds)
             async with asyncio.timeout(seconds):
@@ -339,8 +328,8 @@ class Calls:
             await self._confirm(call, responses)
             return responses
         call.responses = asyncio.get_running_loop().create_future()
-        call.question = {**result, "requestState": write_state(call.record["proposal_id"], call.round)}
-        self._asking[call.record["proposal_id"]] = call
+        call.question = {**result, "requestState": write_state(call.gated.answer.proposal_id, call.round)}
+        self._asking[call.gated.answer.proposal_id] = call
         call.move()
         async with asyncio.timeout(MAX_INPUT_SECONDS):
             return await call.responses
@@ -362,7 +351,7 @@ class Calls:
 
     async def _confirm(self, call: OpenCall, responses: Wire) -> None:
         """Record what the host answered; what its user said is a confirmation, which is no approval."""
-        proposal_id = call.record["proposal_id"]
+        proposal_id = call.gated.answer.proposal_id
         actions = {
             name: each["action"] for name, each in responses.items() if isinstance(each, Mapping) and "action" in each
         }
@@ -378,23 +367,17 @@ class Calls:
 
     async def _report(self, call: OpenCall, outcome: Wire) -> bool:
         """Record an outcome, also where the server is away for a moment; whether it is recorded."""
-        agent, execution_id = call.request.agent, call.record["execution_ids"][0]
         for pause in (*_REPORT_PAUSES, None):
             try:
-                await self._ledger.report(agent, execution_id, outcome)
+                await self._ledger.executor.run(call.gated.report(**outcome))
             except CmbsError as exc:
-                # The ledger cannot keep it as JSON: numbers or depths beyond its own. The text is kept as text.
-                is_unkept = isinstance(exc, InvalidRequest | LimitExceeded)
-                if is_unkept and "text" not in (outcome.get("result") or {}):
-                    text = msgspec.json.encode(outcome.get("result")).decode()
-                    return await self._report(call, {**outcome, "result": {"text": text}})
                 if not may_pass(exc):
-                    _log.warning("the outcome of `%s` is not taken: %s", execution_id, exc)
+                    _log.warning("the outcome of `%s` is not taken: %s", call.gated.call_id, exc)
                     return False
                 if pause is not None:
                     await asyncio.sleep(pause)
             else:
-                return True
+                return call.gated.answer.outcome is not None
         return False
 
 
@@ -405,7 +388,8 @@ def _is_kept(call: OpenCall) -> bool:
     """
     if call.answer is None or call.is_called_off or time.monotonic() - call.ended_at > _UNCLAIMED_SECONDS:
         return False
-    return call.answer.get("isError") is not True or not call.record.get("execution_ids")
+    has_run = call.gated.is_made and call.gated.answer.execution_id is not None
+    return call.answer.get("isError") is not True or not has_run
 
 
 class _PeerOfCall:
@@ -424,33 +408,25 @@ class _PeerOfCall:
         await self._call.notify(method, params)
 
 
-def _proposal_id(key: str, number: int) -> str:
-    return f"mcp-{key[:40]}-{number}"
-
-
 def _outcome_of(result: Wire) -> Wire:
-    """What is recorded of a result: all of it, or its hash where it is too large."""
-    data = msgspec.json.encode(result)
-    kept = result if len(data) <= MAX_RESULT_BYTES else describe_large_result(data)
+    """What is recorded of a result."""
     if result.get("isError") is not True:
-        return {"status": "succeeded", "result": kept}
+        return {"status": "succeeded", "result": result}
     texts = [str(each.get("text")) for each in result.get("content", ()) if isinstance(each, dict) and "text" in each]
-    return {"status": "failed", "result": kept, "error": " ".join(texts)[:_MAX_ERROR_CHARACTERS] or "it failed"}
+    return {"status": "failed", "result": result, "error": " ".join(texts) or "it failed"}
 
 
-def _value_of(execution: ExecutionResponse, record: Wire) -> Wire:
-    """The recorded value of a run, as an answer."""
-    result = execution.result
-    if execution.status == _REFUSED:
-        return answers.tell_refused(execution.error or "its result does not fit", record)
-    if isinstance(result, dict) and result.keys() == {"text"}:
+def _value_of(found: CallResponse) -> Wire:
+    """What came of a call that another process sent, or this one before; or why nothing did."""
+    result = found.result
+    if found.status not in (CallStatus.DONE, CallStatus.FAILED) or not isinstance(result, dict):
+        return answers.tell_call(found)
+    if result.keys() == {"text"}:
         result = msgspec.json.decode(result["text"])
-    if not isinstance(result, dict):
-        return answers.tell_failed(execution.error or "it failed", record)
     if result.keys() == {"hash", "bytes"}:
         text = f"Done before, with a result of {result['bytes']} bytes that is too large to be given again."
-        return answers.build_error(text, answers.list_handles(record))
-    return answers.repeat_value(result, execution.execution_id)
+        return answers.build_error(text, answers.list_handles(found))
+    return answers.repeat_value(result, found.call_id)
 
 
 def _interruption(exc: BaseException, pin: Pin) -> str:

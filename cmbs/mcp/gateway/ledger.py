@@ -1,4 +1,4 @@
-"""The space behind a gateway, by the API: tools as they are pinned, tokens, proposals, outcomes, and notes on what was
+"""The space behind a gateway, by the API: tools as they are pinned, tokens, calls, and notes on what was
 noticed. Everything that a gateway must know again after a restart is here, and nowhere else.
 """
 
@@ -10,13 +10,11 @@ from typing import Any
 
 import msgspec
 
-from cmbs.api.spaces import ExecutionResponse, StepResponse
+from cmbs.api.spaces import CallResponse, StepResponse
 from cmbs.client import AsyncClient
 from cmbs.errors import Forbidden, InvalidRequest, SpaceNotFound
 from cmbs.ledger import canonical
-from cmbs.mcp.asking import MAX_WAIT_SECONDS
 from cmbs.mcp.gateway.definitions import Definition, is_idempotent, is_read_only
-from cmbs.spi import Clock
 from cmbs.substrate.kernel.events import Mode
 
 # A keyword that schemas do not know, under which a registered tool keeps the definition that it was pinned from.
@@ -54,6 +52,8 @@ class Pin(msgspec.Struct, frozen=True):
     writes: bool
     idempotent: bool
     timeout_ms: int
+    # The hash of the registration.
+    tool_hash: str = ""
 
 
 class NotGranted(Forbidden):
@@ -64,34 +64,33 @@ class NotGranted(Forbidden):
         self.code = step.reason_code or self.code
 
 
-class GatewayLedger:
-    """One space of a cmbs server. `operator` acts for those who run the gateway; agents act for themselves."""
+async def ensure_space(operator: AsyncClient, space_id: str) -> bool:
+    """Create a space with the starter policy where it is not there yet; whether it was created."""
+    try:
+        await operator.request("get_space", fields=["space_id"], space_id=space_id)
+    except SpaceNotFound:
+        await operator.create_space(space_id, policy_file=STARTER_POLICY)
+        return True
+    return False
 
-    def __init__(self, operator: AsyncClient, space_id: str, clock: Clock) -> None:
+
+class GatewayLedger:
+    """One space of a cmbs server.
+
+    `operator` acts for those who run the gateway, `executor` for the gateway itself, which claims and reports calls;
+    agents act for themselves. `executor_id` is who the executor is to the server.
+    """
+
+    def __init__(self, operator: AsyncClient, space_id: str, executor: AsyncClient, executor_id: str) -> None:
         self.operator = operator
+        self.executor = executor
+        self.executor_id = executor_id
         self.space_id = space_id
-        self._clock = clock
         self._tokens: set[str] = set()
-        # The token of each agent, for the pins that it covers.
-        self._token_of: dict[str, tuple[Sequence[Pin], str]] = {}
-        # The newest state that was seen: a proposal is based on it.
-        self._snapshot_id = ""
+        # The pins for which each agent has a token.
+        self._token_of: dict[str, Sequence[Pin]] = {}
 
     # --- the space and its tools ---
-
-    async def ensure_space(self) -> bool:
-        """Create the space with the starter policy where it is not there yet; whether it was created."""
-        try:
-            await self.refresh()
-        except SpaceNotFound:
-            space = await self.operator.create_space(self.space_id, policy_file=STARTER_POLICY)
-            self._snapshot_id = space.state_snapshot_id
-            return True
-        return False
-
-    async def refresh(self) -> None:
-        """Look at the newest state."""
-        self._snapshot_id = (await self.operator.get_space(self.space_id)).state_snapshot_id
 
     async def policy_version(self) -> tuple[str, Mode]:
         """The hash of the policy in force, and whether it is enforced."""
@@ -115,7 +114,16 @@ class GatewayLedger:
                 servers[upstream] = schema[SERVER]
             elif PIN in schema:
                 pins.append(
-                    Pin(upstream, name, tool.tool_id, schema[PIN], tool.writes, tool.idempotent, tool.timeout_ms)
+                    Pin(
+                        upstream,
+                        name,
+                        tool.tool_id,
+                        schema[PIN],
+                        tool.writes,
+                        tool.idempotent,
+                        tool.timeout_ms,
+                        tool.tool_hash,
+                    )
                 )
         return pins, servers
 
@@ -128,7 +136,8 @@ class GatewayLedger:
         except InvalidRequest:
             # A schema of another dialect, or beyond our bounds: the server itself checks the args by it.
             await self._register(pin, {"type": "object", PIN: pin.definition})
-        return pin
+        registered = await self.operator.get_tool(self.space_id, pin.tool_id)
+        return msgspec.structs.replace(pin, tool_hash=registered.tool_hash)
 
     async def pin_server(self, upstream: str, said: Mapping[str, Any]) -> None:
         """Keep what a server says of itself: instructions and prompts. Such a tool cannot be called."""
@@ -150,6 +159,7 @@ class GatewayLedger:
             idempotent=pin.idempotent,
             timeout_ms=pin.timeout_ms,
             max_result_bytes=MAX_RESULT_BYTES,
+            executor=self.executor_id,
         )
         _require("register_tool", step)
 
@@ -173,11 +183,11 @@ class GatewayLedger:
 
     # --- calls ---
 
-    async def token(self, agent_id: str, pins: Sequence[Pin]) -> str:
-        """The token by which an agent may ask for these tools; issued where there is none."""
+    async def ensure_token(self, agent_id: str, pins: Sequence[Pin]) -> None:
+        """Issue a token by which an agent may ask for these tools, where there is none."""
         known = self._token_of.get(agent_id)
-        if known is not None and known[0] is pins:
-            return known[1]
+        if known is not None and known is pins:
+            return
         tool_ids = sorted(pin.tool_id for pin in pins)
         digest = sha256(canonical.encode([agent_id, tool_ids])).hexdigest()[:24]
         token_id = f"mcp-{digest}"
@@ -187,55 +197,13 @@ class GatewayLedger:
                 raise NotGranted("no token can be issued for the agent", step)
             self._tokens.add(token_id)
         self._token_of.pop(agent_id, None)
-        self._token_of[agent_id] = (pins, token_id)
+        self._token_of[agent_id] = pins
         while len(self._token_of) > _MAX_AGENTS:
             del self._token_of[next(iter(self._token_of))]
-        return token_id
 
-    async def propose(
-        self,
-        agent: AsyncClient,
-        agent_id: str,
-        pin: Pin,
-        proposal_id: str,
-        args: Any,
-        token_id: str,
-        case_id: str | None,
-    ) -> dict[str, Any]:
-        """Propose one call; the proposal as it stands then, without its bulk."""
-        call = {
-            "type": "tool_call",
-            "tool_id": pin.tool_id,
-            "args": args,
-            "capability_token_id": token_id,
-            "idempotency_key": proposal_id,
-        }
-        return await agent.with_options(minimal=True).request(
-            "propose",
-            space_id=self.space_id,
-            proposal_id=proposal_id,
-            state_snapshot_id=self._snapshot_id,
-            provenance={"source": agent_id, "timestamp": self._clock.now(), "permissions": [token_id]},
-            candidates=[call],
-            case_id=case_id,
-        )
-
-    async def proposal(self, agent: AsyncClient, proposal_id: str, wait: int | None = None) -> dict[str, Any]:
-        """A proposal, at once or when nothing more is to be waited for."""
-        return await agent.request("get_proposal", space_id=self.space_id, proposal_id=proposal_id, wait=wait)
-
-    async def wait(self, agent: AsyncClient, proposal_id: str) -> dict[str, Any]:
-        """A proposal once it has moved on, or as it is after a while."""
-        return await self.proposal(agent, proposal_id, MAX_WAIT_SECONDS)
-
-    async def execution(self, agent: AsyncClient, execution_id: str) -> ExecutionResponse:
-        """One run of a tool."""
-        return await agent.get_execution(self.space_id, execution_id)
-
-    async def report(self, agent: AsyncClient, execution_id: str, outcome: Mapping[str, Any]) -> None:
-        """Record what came of a run."""
-        recorded = await agent.with_options(minimal=True).report_outcome(self.space_id, execution_id, **outcome)
-        self._snapshot_id = recorded.step.state_snapshot_id
+    async def list_claimable(self, wait_seconds: int) -> list[CallResponse]:
+        """The calls that are allowed and wait for this gateway, as soon as there is one."""
+        return (await self.executor.list_calls(self.space_id, wait_seconds=wait_seconds)).calls
 
 
 def _require(operation_id: str, step: StepResponse) -> None:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from cmbs.mcp.gateway.connection import Wire
 from cmbs.mcp.gateway.ledger import GatewayLedger
-from cmbs.mcp.gateway.open_call import ASKED, INPUT_REQUIRED, Listener, OpenCall
+from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, Listener, OpenCall
 
 # Upstreams ask from round 1 on.
 OFFER_ROUND = 0
@@ -38,11 +38,11 @@ class Offers:
     def is_due(self, call: OpenCall, listener: Listener) -> bool:
         """Whether this client has still to be shown where its call is approved."""
         can_show = self._console is not None and listener.takes_urls
-        return can_show and call.is_waiting and call.record["status"] == ASKED and not call.is_offer_answered
+        return can_show and call.is_asked and not call.is_offer_answered
 
     def is_open(self, call: OpenCall, proposal_id: str) -> bool:
         """Whether this call was offered, and the answer is still to come."""
-        return call.is_offered and not call.is_offer_answered and call.record["proposal_id"] == proposal_id
+        return call.is_offered and not call.is_offer_answered and call.gated.answer.proposal_id == proposal_id
 
     def build_question(self, call: OpenCall) -> Wire:
         """The result by which a client is asked that then sends its request again."""
@@ -50,7 +50,7 @@ class Offers:
         return {
             "resultType": INPUT_REQUIRED,
             "inputRequests": {_NAME: {"method": "elicitation/create", "params": self._build_params(call)}},
-            "requestState": write_state(call.record["proposal_id"], OFFER_ROUND),
+            "requestState": write_state(call.gated.answer.proposal_id, OFFER_ROUND),
         }
 
     async def take_answer(self, call: OpenCall, responses: Wire) -> None:
@@ -60,14 +60,14 @@ class Offers:
         action = answer.get("action") if isinstance(answer, Mapping) else None
         claim = {
             "noticed": "answer of the host to where a call is approved",
-            "proposal_id": call.record["proposal_id"],
+            "proposal_id": call.gated.answer.proposal_id,
             "action": action if action in _ANSWERS else "none",
         }
         await self._ledger.note("offer", claim)
 
     async def ask(self, call: OpenCall, listener: Listener, began: float) -> None:
         """Ask in the middle of a request that began then; returns when that is answered, or the call has moved on."""
-        params = {**self._build_params(call), "elicitationId": call.record["proposal_id"]}
+        params = {**self._build_params(call), "elicitationId": call.gated.answer.proposal_id}
         asking = asyncio.ensure_future(listener.ask("elicitation/create", params))
         asking.add_done_callback(lambda _: call.move())
         until = time.monotonic() + MAX_INPUT_SECONDS
@@ -88,7 +88,7 @@ class Offers:
 
     def _build_params(self, call: OpenCall) -> Wire:
         request, space_id = call.request, self._ledger.space_id
-        query = urlencode({"space": space_id, "proposal": call.record["proposal_id"]})
+        query = urlencode({"space": space_id, "proposal": call.gated.answer.proposal_id})
         return {
             "mode": "url",
             "message": (

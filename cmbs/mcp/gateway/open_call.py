@@ -1,4 +1,4 @@
-"""A call from its proposal to its end, and the clients that wait for it."""
+"""A call from the moment that it is made to its end, and the clients that wait for it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Protocol
 import msgspec
 from mcp import MCPError
 
+from cmbs.api.spaces import CallWaitKind
+from cmbs.calls.gated_call import GatedCall
 from cmbs.client import AsyncClient
 from cmbs.ledger import canonical
 from cmbs.mcp.gateway.connection import NEWEST, Manner, Wire
 from cmbs.mcp.gateway.ledger import Pin
+from cmbs.substrate.kernel.words import CallStatus
 
-# The statuses of a proposal that waits: for an approval, or for what it depends on.
-ASKED = "asked"
-WAITING = (ASKED, "parked")
 INPUT_REQUIRED = "input_required"
 
 
@@ -58,15 +58,16 @@ class CallRequest(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """What makes two calls the same."""
-        return sha256(canonical.encode([self.agent_id, self.case_id, self.pin.tool_id, self.args])).hexdigest()
+        named = [self.agent_id, self.case_id, self.pin.tool_id, self.args, self.forwarded]
+        return sha256(canonical.encode(named)).hexdigest()
 
 
 class OpenCall:
-    """A call from its proposal to its end."""
+    """A call from the moment that it is made to its end."""
 
-    def __init__(self, request: CallRequest) -> None:
+    def __init__(self, request: CallRequest, gated: GatedCall) -> None:
         self.request = request
-        self.record: Wire = {}
+        self.gated = gated
         self.answer: Wire | None = None
         self.error: MCPError | None = None
         # What the upstream asks of the user of a client that has to be asked by a result.
@@ -95,8 +96,16 @@ class OpenCall:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for an approval, or for what it depends on."""
-        return not self.is_over and self.record.get("status") in WAITING
+        """Whether there is nothing to do here but wait: for an approval, a change, or what another process sent."""
+        if self.is_over or not self.gated.is_made or self.gated.may_run:
+            return False
+        return self.gated.answer.status in (CallStatus.WAITING, CallStatus.RUNNING)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it waits for an approval."""
+        waits_for = self.gated.answer.waits_for if self.is_waiting else None
+        return waits_for is not None and waits_for.kind is CallWaitKind.APPROVAL
 
     def move(self) -> None:
         """Have those who wait look again."""

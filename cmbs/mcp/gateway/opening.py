@@ -21,7 +21,7 @@ from cmbs.addresses import is_remote
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.client import AsyncClient
 from cmbs.errors import InvalidRequest, Unauthenticated
-from cmbs.mcp.asking import identify_caller, open_api
+from cmbs.mcp.asking import identify_caller, open_api, require_executor
 from cmbs.mcp.bodies import BoundedMessages
 from cmbs.mcp.gateway.admission import Admission
 from cmbs.mcp.gateway.callers import GatewaySettings
@@ -30,10 +30,10 @@ from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.kernel.targets import check_url
-from cmbs.system import SystemClock
 
 OPTIONS = "CMBS_GATEWAY_OPTIONS"
 OPERATOR_KEY = "CMBS_OPERATOR_KEY"
+EXECUTOR_KEY = "CMBS_EXECUTOR_KEY"
 AGENT_KEY = "CMBS_KEY"
 DEFAULT_SPACE = "mcp"
 MCP_PATH = "/mcp"
@@ -49,6 +49,7 @@ class GatewayOptions(msgspec.Struct, frozen=True):
     server: str | None = None
     store: str = DEFAULT_STORE
     operator: str = "gateway"
+    executor: str = "gateway"
     agent: str = "agent"
     case_id: str | None = None
     wait_seconds: float = 20.0
@@ -70,13 +71,16 @@ async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) 
         server = options.store if options.server is None else options.server
         api = await stack.enter_async_context(open_api(server))
         identity = identify_caller(f"operator:{options.operator}", environment.get(OPERATOR_KEY))
+        own = identify_caller(f"executor:{options.executor}", environment.get(EXECUTOR_KEY))
+        executor = api.acting_as(own)
         gateway = Gateway(
             api,
-            GatewayLedger(api.acting_as(identity), options.space, SystemClock()),
+            GatewayLedger(api.acting_as(identity), options.space, executor, await _find_executor(executor)),
             Connections(config, environment),
             GatewaySettings(
                 agent=options.agent,
                 key=environment.get(AGENT_KEY),
+                executor=next(iter(own.values())),
                 case_id=options.case_id,
                 wait_seconds=options.wait_seconds,
                 timeout_ms=round(options.timeout_seconds * 1_000),
@@ -87,6 +91,20 @@ async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) 
         stack.push_async_callback(gateway.aclose)
         await refuse_remote_callers(api, options.host)
         yield gateway
+
+
+async def _find_executor(executor: AsyncClient) -> str:
+    """Who the gateway is to the server, as the one who runs calls."""
+    try:
+        return await require_executor(executor)
+    except Unauthenticated as exc:
+        raise InvalidRequest(
+            f"a gateway runs calls with a key of its own: {exc.message}",
+            {
+                "field": EXECUTOR_KEY,
+                "next": "make one with `cmbs keys create --role executor`, and set `CMBS_EXECUTOR_KEY`",
+            },
+        ) from exc
 
 
 def find_console(options: GatewayOptions) -> str | None:

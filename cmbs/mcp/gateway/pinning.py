@@ -31,7 +31,7 @@ from cmbs.mcp.gateway.definitions import (
     expose_name,
     find_changes,
 )
-from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
+from cmbs.mcp.gateway.ledger import GatewayLedger, Pin, ensure_space
 
 _log = logging.getLogger("cmbs.gateway")
 # Of one list of a server, over all of its pages.
@@ -138,8 +138,8 @@ class Pinning:
 
         Pins servers that are new. Gives the looks that go on. A server that cannot be looked at keeps its pins.
         """
-        await self._ledger.ensure_space()
-        await self._load()
+        await ensure_space(self._ledger.operator, self._ledger.space_id)
+        await self.reload()
         looks = {asyncio.create_task(self.check(name)) for name in self._connections.config.servers}
         # Without another to wait for it, the only server has all of its time.
         _, pending = await asyncio.wait(looks, timeout=seconds if self.several else None)
@@ -151,7 +151,7 @@ class Pinning:
             try:
                 look = await self._look(upstream)
                 if look is not None:
-                    await self._load()
+                    await self.reload()
                     await self._take(upstream, *look)
             except CmbsError as exc:
                 _log.warning("what %s says cannot be compared: %s", upstream, exc)
@@ -168,7 +168,7 @@ class Pinning:
         if look is None:
             raise InvalidRequest(f"`{upstream}` cannot be looked at: {self.unseen[upstream]}")
         tools, said = look
-        await self._load()
+        await self.reload()
         await self._compare(upstream, tools, said)
         change = self._changes[upstream].get(name)
         if change is None:
@@ -208,9 +208,10 @@ class Pinning:
             await self._compare(upstream, tools, said)
             return
         await self._pin_server(upstream, tools, said)
-        await self._load()
+        await self.reload()
 
-    async def _load(self) -> None:
+    async def reload(self) -> None:
+        """Read the pins again, as the space has them now."""
         # One after another, or the pins of one look could be those from before another.
         async with self._loading:
             pins, servers = await self._ledger.pins()

@@ -46,7 +46,9 @@ class Gateway:
         self._settings = settings or GatewaySettings()
         self.pinning = Pinning(ledger, connections, self._settings.timeout_ms)
         offers = Offers(ledger, self._settings.console)
-        self._calls = Calls(ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds, offers)
+        self._calls = Calls(
+            ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds, offers, self.pinning.reload
+        )
         self._clients = Clients()
         self._callers = Callers(api, self._settings)
         requests = Requests(ledger, connections, self.pinning, self._calls, self._callers, self._clients)
@@ -84,6 +86,7 @@ class Gateway:
         self.pinning.on_changed = lambda kind: self._spawn(self._clients.announce(kind))
         for upstream in self.servers:
             self._spawn(self._keep_checking(upstream))
+        self._spawn(self._calls.run_approved())
 
     async def aclose(self) -> None:
         """Stop looking, stop calls, and close the connections."""

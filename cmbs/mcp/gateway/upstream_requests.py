@@ -26,6 +26,7 @@ _DECIDED = {
 _OWN_FIELDS = frozenset({"_meta", "inputResponses", "requestState"})
 CASE_META = "cmbs/case-id"
 _OWN_META = frozenset({CASE_META, "progressToken", "traceparent", "tracestate", "baggage"})
+_META = "_meta."
 _PROTOCOL_META = "io.modelcontextprotocol/"
 
 
@@ -45,6 +46,28 @@ def select_forwarded(method: str, params: Mapping[str, Any]) -> Wire:
         if kept:
             forwarded["_meta"] = kept
     return forwarded
+
+
+def find_method(name: str, args: Mapping[str, Any]) -> tuple[str, Wire]:
+    """The request that a call of a pin of this name is, and the fields that were decided of it, from its args."""
+    if name == GET_PROMPT:
+        return name, {"name": args["name"], "arguments": {key: args[key] for key in args if key != "name"}}
+    if name in (READ_RESOURCE, COMPLETE):
+        return name, dict(args)
+    return CALL_TOOL, {"name": name, "arguments": dict(args)}
+
+
+def flatten(forwarded: Mapping[str, Any]) -> Wire:
+    """The fields beside what is decided, by their names in a policy: `_meta.<name>` for those of `_meta`."""
+    fields = {name: value for name, value in forwarded.items() if name != "_meta"}
+    return fields | {f"{_META}{name}": value for name, value in forwarded.get("_meta", {}).items()}
+
+
+def unflatten(fields: Mapping[str, Any]) -> Wire:
+    """The fields of a request again, from what a decision let through."""
+    forwarded = {name: value for name, value in fields.items() if not name.startswith(_META)}
+    meta = {name.removeprefix(_META): value for name, value in fields.items() if name.startswith(_META)}
+    return {**forwarded, "_meta": meta} if meta else forwarded
 
 
 def build_params(method: str, decided: Mapping[str, Any], forwarded: Mapping[str, Any]) -> Wire:

@@ -56,12 +56,14 @@ async def open_endpoint(path: Path, **options: Any) -> AsyncIterator[Endpoint]:
         registry = KeyRegistry(store)
         keys = {
             "gateway": registry.create(None, "gateway", roles=[Role.OPERATOR], scopes=[]),
+            "executor": registry.create(None, "gateway", roles=[Role.EXECUTOR], scopes=[]),
             "medic": registry.create(ActorKind.AGENT, "medic", roles=[Role.AGENT], scopes=[]),
             "scout": registry.create(ActorKind.AGENT, "scout", roles=[Role.AGENT], scopes=[]),
         }
         upstreams = (UPSTREAM.format(path / "wiped"),)
         chosen = GatewayOptions(upstreams=upstreams, store=url, wait_seconds=0.1, **options)
-        app = build_app(chosen, {"CMBS_OPERATOR_KEY": keys["gateway"].text})
+        own = {"CMBS_OPERATOR_KEY": keys["gateway"].text, "CMBS_EXECUTOR_KEY": keys["executor"].text}
+        app = build_app(chosen, own)
         async with app.router.lifespan_context(app):
             transport = httpx2.ASGITransport(app)
             async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:

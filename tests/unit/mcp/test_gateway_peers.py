@@ -14,26 +14,25 @@ from mcp.server.mcpserver import Context as McpContext
 from pydantic import BaseModel
 
 from cmbs.bootstrap import Settings, build_app
-from cmbs.mcp.asking import identify_caller, open_api
+from cmbs.mcp.asking import open_api
 from cmbs.mcp.gateway import calls, pinning, server
 from cmbs.mcp.gateway.answers import REPEAT
 from cmbs.mcp.gateway.callers import GatewaySettings
 from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.mcp.gateway.connections import Connections
-from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.tools.mcp_servers import HttpServer, StdioServer
-from cmbs.system import SystemClock
 from tests.support import mcp_conformance
 from tests.support.http_server import free_port
 from tests.support.mcp_served import wait_for_port
 from tests.support.mcp_upstream import (
-    SPACE,
+    GATEWAY,
     Bench,
     RawUpstream,
     ScriptedUpstream,
     Wire,
     answer_text,
+    build_ledger,
     define,
     open_bench,
     text_of,
@@ -299,8 +298,8 @@ def test_an_answer_that_cannot_be_read_fails_at_once(tmp_path: Path) -> None:
         app = build_app(Settings(store="memory:"), {})
         api = open_api(app)
         connections = Connections(GatewayConfig({"g": StdioServer([sys.executable, str(program)])}), {})
-        ledger = GatewayLedger(api.acting_as(identify_caller("operator:gateway")), SPACE, SystemClock())
-        gateway = Gateway(api, ledger, connections, GatewaySettings(check_seconds=3600.0))
+        ledger = build_ledger(api)
+        gateway = Gateway(api, ledger, connections, GatewaySettings(check_seconds=3600.0, executor=GATEWAY))
         try:
             await gateway.start()
             async with Bench(app, gateway, api).client() as client:
@@ -372,8 +371,8 @@ def test_questions_of_a_server_over_http_reach_the_client_of_the_call_that_they_
         app = build_app(Settings(store="memory:"), {})
         api = open_api(app)
         connections = Connections(GatewayConfig({"suite": HttpServer(url)}), {})
-        ledger = GatewayLedger(api.acting_as(identify_caller("operator:gateway")), SPACE, SystemClock())
-        gateway = Gateway(api, ledger, connections, GatewaySettings(check_seconds=3600.0))
+        ledger = build_ledger(api)
+        gateway = Gateway(api, ledger, connections, GatewaySettings(check_seconds=3600.0, executor=GATEWAY))
         bench = Bench(app, gateway, api)
         both_asked = asyncio.Barrier(2)
 
@@ -653,8 +652,8 @@ def test_a_tool_that_is_accepted_as_a_writer_asks_and_a_read_that_is_accepted_la
             for name in ("get_status", "get_more", "d\u0435lete_x"):
                 assert await bench.gateway.pinning.accept("up", name)
             await bench.gateway.pinning.check("up")
-            assert "needs the approval" in text_of(await client.call_tool("get_status", {}))
-            assert "needs the approval" in text_of(await client.call_tool("d\u0435lete_x", {}))
+            assert "has to approve" in text_of(await client.call_tool("get_status", {}))
+            assert "has to approve" in text_of(await client.call_tool("d\u0435lete_x", {}))
             assert text_of(await client.call_tool("get_more", {})) == "more"
         app.close()
 

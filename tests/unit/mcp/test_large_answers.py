@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from cmbs.bootstrap import Settings, build_app
-from cmbs.mcp.asking import identify_caller, open_api
+from cmbs.mcp.asking import open_api
 from cmbs.mcp.gateway.callers import GatewaySettings
 from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.mcp.gateway.connections import Connections
-from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer
-from cmbs.system import SystemClock
-from tests.support.mcp_upstream import Bench, define, text_of
+from tests.support.mcp_upstream import GATEWAY, Bench, build_ledger, define, text_of
 
 # Answers of many megabytes.
 pytestmark = pytest.mark.slow
@@ -110,8 +108,10 @@ def use_gateway(server: BigServer, test: Any) -> None:
         api = open_api(app)
         upstream = HttpServer(f"http://127.0.0.1:{server.server_address[1]}/mcp")
         connections = Connections(GatewayConfig({"big": upstream}), {})
-        ledger = GatewayLedger(api.acting_as(identify_caller("operator:gateway")), "mcp", SystemClock())
-        gateway = Gateway(api, ledger, connections, GatewaySettings(wait_seconds=0.05, check_seconds=3600.0))
+        ledger = build_ledger(api)
+        gateway = Gateway(
+            api, ledger, connections, GatewaySettings(wait_seconds=0.05, check_seconds=3600.0, executor=GATEWAY)
+        )
         try:
             await gateway.start()
             await test(Bench(app, gateway, api))
