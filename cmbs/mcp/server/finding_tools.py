@@ -10,9 +10,9 @@ from cmbs.errors import Forbidden
 from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page
 from cmbs.mcp.server.arguments import CallArguments, CaseId, ListArgs, PageArgs, SpaceId, Text, ToolId
 from cmbs.mcp.server.failures import speak
-from cmbs.mcp.server.proposing import build_call, list_tokens
 from cmbs.mcp.server.table import ToolRow
 from cmbs.substrate.kernel.model import ReasonCode
+from cmbs.system import SystemClock
 
 Asks = Literal["no", "yes", "denied", "depends"]
 
@@ -64,6 +64,7 @@ class FoundTools(Answer, kw_only=True):
     tools: list[Json]
 
 
+_CLOCK = SystemClock()
 _DRY_RUN = "dry-run"
 _OF_SESSION = ("session_id", "title", "state", "n_survivors", "conclusion", "updated_ts", "active_obligations")
 _OF_KIT = ("kit_id", "title", "version", "n_hypotheses", "n_probes")
@@ -106,10 +107,10 @@ async def find_spaces(api: AsyncClient, args: FindSpacesArgs) -> Json:
 async def find_tools(api: AsyncClient, args: FindToolsArgs) -> Json:
     """The tools that are in use, with what would be decided of a call by the caller, now."""
     agent_id = (await api.whoami()).id
-    tokens = await list_tokens(api, args.space_id, agent_id)
+    tokens = await _list_tokens(api, args.space_id, agent_id)
 
     def call_of(tool_id: str) -> Json:
-        return build_call(agent_id, tool_id, args.args or {}, tokens.get(tool_id), _DRY_RUN)
+        return _build_call(agent_id, tool_id, args.args or {}, tokens.get(tool_id), _DRY_RUN)
 
     async def ask(limit: int) -> Json:
         if args.tool_id is not None:
@@ -167,6 +168,36 @@ def _read_decision(decision: Json, args: FindToolsArgs) -> Asks:
 
 def _pick(item: Json, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: item[name] for name in names}
+
+
+def _build_call(agent_id: str, tool_id: str, args: Json, token_id: str | None, idempotency_key: str) -> Json:
+    """Provenance and candidates of a proposal of one call."""
+    return {
+        "provenance": {
+            "source": agent_id,
+            "timestamp": _CLOCK.now(),
+            "permissions": [] if token_id is None else [token_id],
+        },
+        "candidates": [
+            {
+                "type": "tool_call",
+                "tool_id": tool_id,
+                "args": args,
+                "capability_token_id": token_id,
+                "idempotency_key": idempotency_key,
+            }
+        ],
+    }
+
+
+async def _list_tokens(api: AsyncClient, space_id: str, agent_id: str) -> dict[str, str]:
+    """A token of an agent for each tool that it has one for: the first that was not revoked."""
+    found: dict[str, str] = {}
+    async for token in api.each(api.list_capabilities, space_id):
+        if token.agent_id == agent_id and not token.revoked:
+            for tool_id in token.tool_ids:
+                found.setdefault(tool_id, token.token_id)
+    return found
 
 
 FINDING_TOOLS = (

@@ -109,6 +109,40 @@ def test_an_approved_call_is_begun_by_one_process_alone(world: World) -> None:
     assert len(world.executions(case)) == 1
 
 
+@pytest.mark.req("CALL-ID-01", "FRAME-03")
+def test_what_an_agent_had_approved_under_the_name_of_another_call_is_not_what_runs(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    request = ask(gate, "restart", service="web")
+    # The agent works out how the gate names the call, and has something harmless approved under that name.
+    key = gate._name(request)
+    harmless = world.agent.make_call(
+        SPACE, "restart", args={"service": "a toy"}, case_id=case.case_id, idempotency_key=key
+    )
+    assert gate.run(gate.find(request)) is None
+    waiting = begin_waiting(gate, request)
+    assert (waiting.call_id != harmless.call_id, waiting.answer.args) == (True, {"service": "web"})
+    gate.run(gate.withdraw(waiting.call_id, "next"))
+    world.approve(case)
+    # It only gets in its own way.
+    late = world.open_gate(case)
+    assert "IDEMPOTENCY_CONFLICT" in begin_answer(late, request).text
+    assert world.ran == []
+
+
+@pytest.mark.req("CALL-CLAIM-03")
+def test_an_agent_cannot_report_what_its_framework_runs(world: World) -> None:
+    gate = world.open_gate()
+    run = begin_run(gate, ask(gate, "restart", service="cache"))
+    for nonce in (None, "guessed"):
+        forged = world.agent.report_call(SPACE, run.call_id, "succeeded", result="never ran", nonce=nonce)
+        assert (forged.status, forged.refusal and forged.refusal.code) == ("running", "WRONG_NONCE")
+    assert run.answer.execution_id is not None
+    beside = world.agent.report_outcome(SPACE, run.answer.execution_id, "succeeded")
+    assert not beside.step.granted
+    assert gate.run(gate.succeed(run, "done")) is None
+
+
 @pytest.mark.req("FRAME-03")
 def test_a_rejected_call_is_told_so(world: World) -> None:
     case = world.open_case()
