@@ -235,6 +235,7 @@ class ConflictDetails(ClientErrorDetails, frozen=True, kw_only=True):
     proposal_id: Annotated[str | None, Meta(description="The proposal.")] = None
     approval_id: Annotated[str | None, Meta(description="The approval.")] = None
     execution_id: Annotated[str | None, Meta(description="The execution.")] = None
+    call_id: Annotated[str | None, Meta(description="The call.")] = None
     case_id: Annotated[str | None, Meta(description="The case.")] = None
     change_id: Annotated[str | None, Meta(description="The change of policy.")] = None
     token_id: Annotated[str | None, Meta(description="The capability that was revoked before.")] = None
