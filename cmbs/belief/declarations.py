@@ -15,10 +15,10 @@ from msgspec import UNSET, UnsetType
 
 from cmbs.belief.agreement import Agreement
 from cmbs.belief.graph_kits import GraphKits, ontology_of_graph
+from cmbs.belief.kernel.case_fields import build_case_fields
 from cmbs.belief.kernel.events import Declare, Stamp, read_event
 from cmbs.belief.kernel.requests import Command, RequestValidator
 from cmbs.belief.kernel.session import decide_declare
-from cmbs.belief.kernel.titles import build_titles
 from cmbs.belief.kits import ReadyKit
 from cmbs.belief.providers import Providers, reference_of
 from cmbs.errors import Conflict, InvalidRequest
@@ -26,7 +26,7 @@ from cmbs.kit.graph_kit import GraphKit
 from cmbs.kit.model import Kit
 from cmbs.kit.provider import KitProvider, ontology_of
 from cmbs.ledger.canonical import encode
-from cmbs.messages import Actor, ConclusionRule, KitChoice, OntologyBundle, ProviderRef, SessionPolicy
+from cmbs.messages import Actor, ActorKind, ConclusionRule, KitChoice, OntologyBundle, ProviderRef, SessionPolicy
 from cmbs.spi import (
     AnchoredUniverse,
     AttributedProvider,
@@ -88,11 +88,17 @@ class Declarations:
         symptoms: Iterable[str] | None = None,
         title: Any = None,
         labels: Any = None,
+        owner: Any = None,
+        severity: Any = None,
+        agents: Any = None,
         idempotency_key: str | None = None,
         actor: Actor | None = None,
     ) -> Command:
         """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
-        session_id, titles = self.choose_id(idempotency_key, actor), build_titles(title, labels)
+        session_id = self.choose_id(idempotency_key, actor)
+        if agents is None and actor is not None and actor.kind is ActorKind.AGENT:
+            agents = [actor.id]
+        case = build_case_fields(title, labels, owner, severity, agents)
         reference = note = store_id = graph_kit = None
         policy, chosen = policy or self._policy, self._providers.own
         if chosen is None and (provider is not None or kit is not None):
@@ -125,7 +131,7 @@ class Declarations:
                     limit = None if declared is not None else self._requests.limits.attribute_bytes
                     hypothesis_attributes, note = attributes_of_graph(universe, limit)
         message = self._requests.declare(
-            ontology, hypotheses, metadata, policy, reference, hypothesis_attributes, store_id, titles
+            ontology, hypotheses, metadata, policy, reference, hypothesis_attributes, store_id, case
         )
         if wrong is not None:
             message = msgspec.structs.replace(message, symptoms=wrong)

@@ -29,7 +29,7 @@ from cmbs.spi.stored_rows import (
 )
 from cmbs.stores._postgres_catalog import find_schema_faults
 from cmbs.stores._postgres_journal import PostgresJournal, find_journal_faults
-from cmbs.stores.session_search import ListingRow, TermRow, listing_row, new_terms, newest_listings
+from cmbs.stores.session_search import ListingRow, TermRow, listing_row, lost_terms, new_terms, newest_listings
 
 # The column of each table that says which stream or session a row is of.
 _NAME_COLUMNS = {
@@ -84,6 +84,7 @@ def append_columns(appends: Sequence[Append]) -> tuple[Any, ...]:
         [key for _, key in keys],
         *_columns(newest_listings(appends), len(ListingRow._fields)),
         *_columns(new_terms(appends), len(TermRow._fields)),
+        *_columns(lost_terms(appends), len(TermRow._fields))[:-1],
     )
 
 

@@ -59,12 +59,23 @@ def newest_listings(appends: Iterable[Append]) -> list[ListingRow]:
 
 def new_terms(appends: Iterable[Append]) -> list[TermRow]:
     """The rows by which sessions are found since these entries, each once; they may be there already."""
-    found: dict[TermRow, None] = {}
+    return [row for row, is_found in _changed_terms(appends).items() if is_found]
+
+
+def lost_terms(appends: Iterable[Append]) -> list[TermRow]:
+    """The rows by which sessions are no longer found after all of these entries; they may never have been there."""
+    return [row for row, is_found in _changed_terms(appends).items() if not is_found]
+
+
+def _changed_terms(appends: Iterable[Append]) -> dict[TermRow, bool]:
+    """Each row that these entries concern, and whether it is there after the last of them."""
+    found: dict[TermRow, bool] = {}
     for item in appends:
-        listing = None if item.session is None else item.session.listing
-        if item.session is not None and listing is not None:
-            found.update((TermRow(item.stream_id, term, listing.created_ts), None) for term in item.session.terms)
-    return list(found)
+        session = item.session
+        if session is not None and session.listing is not None:
+            for terms, is_found in ((session.lost_terms, False), (session.terms, True)):
+                found.update((TermRow(item.stream_id, term, session.listing.created_ts), is_found) for term in terms)
+    return found
 
 
 def build_search(
@@ -89,7 +100,9 @@ def build_search(
     if query.standing is not None:
         parts.append((f"l.state = {mark}", (query.standing.value,)))
     if query.text:
-        parts.append((contains, (query.text.casefold(),)))
+        marks = ", ".join([mark] * len(query.named))
+        named = f" OR {place}.session_id IN ({marks})" if query.named else ""
+        parts.append((f"({contains}{named})", (query.text.casefold(), *query.named)))
     if after is not None:
         comparison = "<" if query.newest_first else ">"
         parts.append((f"({place}.created_ts, {place}.session_id) {comparison} ({mark}, {mark})", after))

@@ -159,7 +159,7 @@ class Finder:
     def _read_labels(self, session_id: str) -> dict[str, str] | None:
         """The labels of a session; None where they cannot be read."""
         try:
-            return dict(self._belief.current_session(session_id).labels)
+            return dict(self._belief.current_session(session_id).case.labels)
         except LedgerCorrupt as exc:
             self._notice(exc)
             return None
@@ -202,9 +202,9 @@ def _tell_of_session(session: Session, place: JournalPlace, stored: StoredEntry)
     else:
         return
     kind, details, path = told
-    named = {"title": session.title} if session.title else {}
+    named = {"title": session.case.title} if session.case.title else {}
     note = note_entry(kind, place.stream_id, stored, {**named, **details}, path)
-    yield Found(place, note, Subject(place.stream_id, None, dict(session.labels)))
+    yield Found(place, note, Subject(place.stream_id, None, dict(session.case.labels)))
 
 
 def _describe_asked(asked: Asked) -> dict[str, Any]:

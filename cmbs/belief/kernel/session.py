@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cmbs.belief.kernel.attributes import NO_ATTRIBUTES, Attributes, read_attributes
+from cmbs.belief.kernel.case_fields import CaseRecord
 from cmbs.belief.kernel.events import (
     NULL,
     VERB_OF,
@@ -28,6 +29,7 @@ from cmbs.belief.kernel.events import (
     RequestExit,
     RequestTermination,
     Stamp,
+    UpdateCase,
 )
 from cmbs.belief.kernel.looks import (
     Applied,
@@ -42,14 +44,21 @@ from cmbs.belief.kernel.looks import (
 from cmbs.belief.kernel.request_keys import Requests, append_request, find_request, fingerprint
 from cmbs.belief.kernel.speakers import Speakers
 from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
-from cmbs.belief.kernel.titles import read_titles
 from cmbs.core import Obligation, is_stable
-from cmbs.errors import Conflict, FreeHandRefused, InvalidHypothesisId, ObligationNotFound, SessionTerminated
+from cmbs.errors import (
+    Conflict,
+    Forbidden,
+    FreeHandRefused,
+    InvalidHypothesisId,
+    ObligationNotFound,
+    SessionTerminated,
+)
 from cmbs.ledger import GENESIS, Chronicle, Delta, EntryBody, Head, seal
 from cmbs.ledger.canonical import encode_frame
 from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.listing import Reports
 from cmbs.messages import (
+    ActorKind,
     ConclusionRule,
     EliminationRule,
     LookRule,
@@ -115,10 +124,9 @@ class Session(msgspec.Struct, frozen=True):
     store_id: str | None = None
     # Of a session over a kit of a causal graph.
     symptoms: tuple[str, ...] = ()
-    # Of the declaration, for people and lists.
     declared_ts: str = ""
-    title: str = ""
-    labels: Mapping[str, str] = {}
+    # What the session says of itself as a case.
+    case: CaseRecord = CaseRecord()
 
     @property
     def is_in_store(self) -> bool:
@@ -252,6 +260,29 @@ def decide_termination(session: Session, message: RequestTermination, stamp: Sta
     return _record(session, message, stamp, outcome=_encode_approval(verdict), notes=notes)
 
 
+def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> Event | Repeat:
+    """Change what the session says of itself as a case. Who may work on it is for operators to change.
+
+    What a fork repeats was allowed where it was sent first, and the fork names another actor.
+    """
+    _refuse_if_terminated(session)
+    actor = stamp.actor
+    is_operator = actor is None or actor.kind is ActorKind.OPERATOR
+    repeats = session.origin is not None and session.head.seq < session.origin.last_repeated
+    if message.agents is not msgspec.UNSET and not (is_operator or repeats):
+        raise Forbidden(
+            "only operators change who may work on a case",
+            {
+                "reason": "not_an_operator",
+                "field": "agents",
+                "found": None if actor is None else actor.kind.value,
+                "accepted": [ActorKind.OPERATOR.value],
+                "next": "have an operator change `agents`",
+            },
+        )
+    return _record(session, message, stamp)
+
+
 def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
     """The decision on any message to a session that exists."""
     if stamp.idempotency_key is not None:
@@ -281,6 +312,8 @@ def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
             return decide_conclusion(session, message, stamp)
         case RequestTermination():
             return decide_termination(session, message, stamp)
+        case UpdateCase():
+            return decide_update_case(session, message, stamp)
         case Declare():
             raise Conflict(f"session `{session.session_id}` was declared before", {"session_id": session.session_id})
         case _:
@@ -329,6 +362,8 @@ def evolve(session: Session | None, event: Event) -> Session:
             verdict = _decode_verdict(event)
             if verdict.granted:
                 changes |= _evolve_grant(session, message, body.seq)
+        case UpdateCase():
+            changes["case"] = session.case.after(message, body.seq)
         case Declare():
             raise TypeError("a session is declared once")
         case _:
@@ -365,7 +400,6 @@ def _open_session(event: Event) -> Session:
     requests: Requests = Chronicle()
     if body.idempotency_key is not None:
         requests = append_request(requests, body.idempotency_key, event)
-    title, labels = read_titles(message.title, message.labels)
     agents = (body.actor.id,) if body.actor is not None and body.actor.authenticated else ()
     return Session(
         session_id=body.stream_id,
@@ -392,8 +426,7 @@ def _open_session(event: Event) -> Session:
         store_id=None if isinstance(message.store_id, msgspec.UnsetType) else message.store_id,
         symptoms=() if isinstance(message.symptoms, msgspec.UnsetType) else tuple(message.symptoms),
         declared_ts=body.ts,
-        title=title,
-        labels=labels,
+        case=CaseRecord().after(message, 0),
     )
 
 
