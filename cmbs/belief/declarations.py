@@ -20,6 +20,7 @@ from cmbs.belief.kernel.events import Declare, Stamp, read_event
 from cmbs.belief.kernel.requests import Command, RequestValidator
 from cmbs.belief.kernel.session import decide_declare
 from cmbs.belief.kits import ReadyKit
+from cmbs.belief.names import NameRegistry
 from cmbs.belief.providers import Providers, reference_of
 from cmbs.errors import Conflict, InvalidRequest
 from cmbs.kit.graph_kit import GraphKit
@@ -62,6 +63,7 @@ class Declarations:
         stamp: Callable[[str | None, Actor | None], Stamp],
         policy: SessionPolicy,
         providers: Providers,
+        names: NameRegistry,
         *,
         graph_kits: GraphKits,
     ) -> None:
@@ -73,6 +75,7 @@ class Declarations:
         self._stamp = stamp
         self._policy = policy
         self._providers = providers
+        self._names = names
         self._graph_kits = graph_kits
 
     def command(  # noqa: PLR0913 - what a declaration may say, by keyword
@@ -91,6 +94,8 @@ class Declarations:
         owner: Any = None,
         severity: Any = None,
         agents: Any = None,
+        name: str | None = None,
+        named_by: Actor | None = None,
         idempotency_key: str | None = None,
         actor: Actor | None = None,
     ) -> Command:
@@ -99,6 +104,9 @@ class Declarations:
         if agents is None and actor is not None and actor.kind is ActorKind.AGENT:
             agents = [actor.id]
         case = build_case_fields(title, labels, owner, severity, agents)
+        # A repeat of a declaration goes by the name that its case has by now.
+        if name is not None and self._names.name_of(session_id) is None:
+            self._names.require_free(name, session_id)
         reference = note = store_id = graph_kit = None
         policy, chosen = policy or self._policy, self._providers.own
         if chosen is None and (provider is not None or kit is not None):
@@ -136,7 +144,16 @@ class Declarations:
         if wrong is not None:
             message = msgspec.structs.replace(message, symptoms=wrong)
         event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
-        return Command(session_id, message, idempotency_key, declared=event, actor=actor, note=note)
+        return Command(
+            session_id,
+            message,
+            idempotency_key,
+            declared=event,
+            actor=actor,
+            note=note,
+            name=name,
+            named_by=named_by or actor,
+        )
 
     def _check_symptoms(self, graph_kit: GraphKit | None, symptoms: Iterable[str] | None) -> list[str] | None:
         """The symptoms of a session over a kit of a causal graph, which needs some, as no other does."""

@@ -95,6 +95,9 @@ class Command(msgspec.Struct, frozen=True):
     actor: Actor | None = None
     # What the caller of a declaration should know beside the answer.
     note: str | None = None
+    # The name that a declared case is to have, and who asks for it, authenticated or not.
+    name: str | None = None
+    named_by: Actor | None = None
 
     @property
     def stream_id(self) -> str:
