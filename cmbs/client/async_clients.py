@@ -176,9 +176,13 @@ class AsyncClient(AsyncOperations):
             if cursor is None:
                 return
 
-    def case(self, **options: Unpack[CaseOptions]) -> AsyncCase:
-        """A case to work on inside of `async with`: its session, and the case of the space where one is named."""
-        return AsyncCase(self, options)
+    def case(self, case: str | None = None, /, **options: Unpack[CaseOptions]) -> AsyncCase:
+        """A case to work on inside of `async with`: one that is there, by its id or name, or else another one.
+
+        `client.case("INC-1042", space="shop")` goes on with a case, `client.case(kit="checkout", name="INC-1043")`
+        declares one.
+        """
+        return AsyncCase(self, case, options)
 
     def follow_session(self, session_id: str, *, from_: int | None = None) -> AsyncGenerator[AuditEvent]:
         """The events of a session as they are written, from the seq `from_` on, or else from now on.

@@ -170,9 +170,13 @@ class Client(Operations):
             if cursor is None:
                 return
 
-    def case(self, **options: Unpack[CaseOptions]) -> Case:
-        """A case to work on inside of `with`: its session, and the case of the space where one is named."""
-        return Case(self, options)
+    def case(self, case: str | None = None, /, **options: Unpack[CaseOptions]) -> Case:
+        """A case to work on inside of `with`: one that is there, by its id or name, or else another one.
+
+        `client.case("INC-1042", space="shop")` goes on with a case, `client.case(kit="checkout", name="INC-1043")`
+        declares one.
+        """
+        return Case(self, case, options)
 
     def follow_session(self, session_id: str, *, from_: int | None = None) -> Generator[AuditEvent]:
         """The events of a session as they are written, from the seq `from_` on, or else from now on.

@@ -25,9 +25,11 @@ from cmbs.api.sessions import (
     EliminateResponse,
     EnterObligationResponse,
     Health,
+    SessionCase,
     SessionsPage,
     Snapshot,
     SurvivorsPage,
+    UpdateCaseResponse,
     WhoAmI,
 )
 from cmbs.api.spaces import (
@@ -87,6 +89,10 @@ class Operations:
         symptoms: Iterable[str] | None = None,
         title: str | None = None,
         labels: Mapping[str, str] | None = None,
+        owner: str | None = None,
+        severity: str | None = None,
+        agents: Iterable[str] | None = None,
+        name: str | None = None,
     ) -> DeclareSessionResponse:
         """Open a session over a fixed set of hypotheses.
 
@@ -105,8 +111,13 @@ class Operations:
                 Unless the policy says otherwise, conclusions are then of survivors alone.
             symptoms: For a kit over a causal graph, and there required: the nodes that show something wrong.
                 Hypotheses are the nodes that can have caused them.
-            title: One line for people, and to find it by; part of the first event.
-            labels: Names and texts to find it by; part of the first event.
+            title: One line for people, and to find it by.
+            labels: Names and texts to find it by.
+            owner: Who answers for the case.
+            severity: How grave it is, in your own words.
+            agents: Ids of the agents that may work on the case. An agent that names none lists itself; otherwise,
+                without any, that is not restricted.
+            name: A name that no other case of this server has, such as `INC-1042`; accepted wherever its id is.
         """
         answer: DeclareSessionResponse = self._call(
             "declare_session",
@@ -120,6 +131,10 @@ class Operations:
             symptoms=symptoms,
             title=title,
             labels=labels,
+            owner=owner,
+            severity=severity,
+            agents=agents,
+            name=name,
         )
         return answer
 
@@ -132,6 +147,9 @@ class Operations:
         state: str | None = None,
         kit: str | None = None,
         agent: str | None = None,
+        name: str | None = None,
+        owner: str | None = None,
+        severity: str | None = None,
         source: str | None = None,
         label: Iterable[str] | None = None,
         text: str | None = None,
@@ -152,10 +170,14 @@ class Operations:
                 left), `concluded` (a conclusion was accepted) and `open`. One of `terminated`, `contradiction`,
                 `concluded`, `open`.
             kit: Only those that were declared from this provider.
-            agent: Only those that this authenticated actor declared, or reported in.
+            agent: Only those that this agent may or might work on, or that this authenticated actor declared or
+                reported in.
+            name: Only the one that has this name.
+            owner: Only those that this person answers for.
+            severity: Only those of this severity.
             source: Only those with a report of this source.
             label: Only those with this label, as `name:value`; may be sent several times, and then all must hold.
-            text: Only those with this text in their id or title, in any case.
+            text: Only those with this text in their id, name or title, in any case.
             since: Only those from this moment on (RFC 3339).
             until: Only those from before this moment (RFC 3339).
             include: `trail`: with how many hypotheses were left over time, in at most 58 points. One of `trail`.
@@ -168,6 +190,9 @@ class Operations:
             state=state,
             kit=kit,
             agent=agent,
+            name=name,
+            owner=owner,
+            severity=severity,
             source=source,
             label=label,
             text=text,
@@ -185,13 +210,70 @@ class Operations:
         QUERY_BELIEF. Now, right after an earlier event, or, with `wait`, as soon as there is news.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id: the belief right after that event.
             wait: Seconds to wait for news before the answer, which then is as it is. The longest is a setting of
                 the server.
             after: With `wait`: until there are events after this seq or event id; by default, after the last.
         """
         answer: Snapshot = self._call("query_belief", session_id=session_id, at=at, wait=wait, after=after)
+        return answer
+
+    def describe_case(self, session_id: str) -> SessionCase:
+        """What a session says of itself as a case.
+
+        Its name, title, owner, severity and labels, and who may work on it.
+
+        Args:
+            session_id: The session, by its id or the name of its case.
+        """
+        answer: SessionCase = self._call("describe_case", session_id=session_id)
+        return answer
+
+    def update_case(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        owner: str | None = None,
+        severity: str | None = None,
+        agents: Iterable[str] | None = None,
+    ) -> UpdateCaseResponse:
+        """Change title, owner, severity, labels or agents of a case.
+
+        UPDATE_CASE. Only what is sent changes. Who may work on the case is for operators to change.
+
+        Args:
+            session_id: The session, by its id or the name of its case.
+            title: One line for people; null or empty takes it away.
+            labels: All labels, in the place of those that it had.
+            owner: Who answers for the case; null or empty takes it away.
+            severity: How grave it is; null or empty takes it away.
+            agents: All agents that may work on it from now on, in the place of those that it listed; an empty list
+                is nobody. For operators.
+        """
+        answer: UpdateCaseResponse = self._call(
+            "update_case",
+            session_id=session_id,
+            title=title,
+            labels=labels,
+            owner=owner,
+            severity=severity,
+            agents=agents,
+        )
+        return answer
+
+    def name_case(self, session_id: str, name: str) -> SessionCase:
+        """Name a case, or release its name.
+
+        A name is unique in the server. For operators; whoever declares a case can name it then.
+
+        Args:
+            session_id: The session, by its id or the name of its case.
+            name: Null releases the name that it has.
+        """
+        answer: SessionCase = self._call("name_case", session_id=session_id, name=name)
         return answer
 
     def eliminate(
@@ -209,7 +291,7 @@ class Operations:
         conflict.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             source_id: The source of the observation.
             eliminated: The hypotheses that the observation contradicts.
             observation_id: With `source_id`, the key under which this is applied once.
@@ -244,7 +326,7 @@ class Operations:
         `observation_id`.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             probe_id: A probe of the session's kit.
             response: What was seen: the id of an outcome, a number where the probe reads numbers, a list of samples
                 where the kit says how to reduce them, or null for no data.
@@ -275,7 +357,7 @@ class Operations:
         was asked already. It only informs: any probe may be asked. Only in sessions over a kit.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many probes at most, and how many earlier looks.
             at: A seq or an event id: the belief right after that event.
@@ -298,7 +380,7 @@ class Operations:
         page may be short or empty although others follow: it ends where enough ids were looked at.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
             at: A seq or an event id: the belief right after that event.
@@ -319,7 +401,7 @@ class Operations:
         the way.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             since_event_id: Only the events after this one.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
@@ -338,7 +420,7 @@ class Operations:
         messages up to there are decided again as its own. Not where tombstones are kept in a store of their own.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: The seq or the id of the event to begin after; by default the last.
             without: Reports to leave out, by seq or event id: events of ELIMINATE up to `at`.
         """
@@ -361,7 +443,7 @@ class Operations:
         `text`, a page may be short or empty although others follow.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             from_: What came after it: a seq or an event id, of a space a snapshot id; by default 0.
             to: What came up to it, given as `from` is; by default the last event.
             cursor: The `next_cursor` of the page before.
@@ -380,7 +462,7 @@ class Operations:
         sources agree in pairs.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
         """
@@ -395,7 +477,7 @@ class Operations:
         report.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
         """
         answer: ContradictionResponse = self._call("session_contradiction", session_id=session_id)
         return answer
@@ -406,7 +488,7 @@ class Operations:
         Active and exited ones, in the order of entry.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
         """
         answer: ObligationsResponse = self._call("list_obligations", session_id=session_id)
         return answer
@@ -420,7 +502,7 @@ class Operations:
         cannot end.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             obligation_id: Not used before in this session.
             min_total_eliminations: How many hypotheses must be eliminated after this before it can be exited.
         """
@@ -438,7 +520,7 @@ class Operations:
         REQUEST_EXIT. Approved once enough was eliminated since it was entered.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             obligation_id: The obligation, percent-encoded.
             context: Context of the request: stored and returned, never interpreted.
         """
@@ -455,7 +537,7 @@ class Operations:
         DECLARE_CONCLUSION. Accepted while no obligation is active.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             conclusion_id: Opaque; often the hypothesis that is concluded.
             context: Context of the request: stored and returned, never interpreted.
         """
@@ -471,7 +553,7 @@ class Operations:
         where the policy allows it.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             context: Context of the request: stored and returned, never interpreted.
         """
         answer: ApprovalResponse = self._call("request_termination", session_id=session_id, context=context)
@@ -484,7 +566,7 @@ class Operations:
         and regret. The kit is the installed one that the session was declared over, or the one that `kit` names.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             kit: The id of an installed kit to compare the session with.
             truth: The hypothesis that is known to be true.
         """
@@ -501,7 +583,7 @@ class Operations:
         and for sessions over a provider.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most; 100 by default.
             at: A seq or an event id: the belief right after that event.
@@ -526,7 +608,7 @@ class Operations:
         nearest, each with a shortest path. Refused where the server has no Tee, and for sessions over a provider.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             symptom: A node that shows something wrong; once for each, up to 100.
             max_depth: How many edges a search goes far; 5 by default.
             cursor: The `next_cursor` of the page before.
@@ -552,7 +634,7 @@ class Operations:
         where the server has no Tee, and for sessions over a provider.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             node: The node to begin at.
             max_depth: How many edges a search goes far; 5 by default.
             cursor: The `next_cursor` of the page before.
@@ -569,7 +651,7 @@ class Operations:
         As it was hashed, byte for byte. The document can be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id; without it, the newest event.
         """
         answer: dict[str, Any] = self._call("prove_session_inclusion", session_id=session_id, at=at)
@@ -582,7 +664,7 @@ class Operations:
         this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             old_size: How many events there were.
         """
         answer: dict[str, Any] = self._call("prove_session_consistency", session_id=session_id, old_size=old_size)
@@ -597,7 +679,7 @@ class Operations:
         be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             hypothesis_id: The hypothesis.
             at: A seq or an event id; without it, the newest event.
         """
@@ -615,7 +697,7 @@ class Operations:
         be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             hypothesis_id: The hypothesis.
             at: A seq or an event id; without it, the newest event.
         """
@@ -633,7 +715,7 @@ class Operations:
         server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id; without it, the newest event.
             entry: With `true`, the entry and its place in the stream are part of the proof.
         """
@@ -646,7 +728,7 @@ class Operations:
         A conflict if it was not. The document can be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id; without it, the newest event.
         """
         answer: dict[str, Any] = self._call("prove_session_refusal", session_id=session_id, at=at)
@@ -1051,7 +1133,7 @@ class Operations:
             status: Only those with this status. One of `denied`, `asked`, `parked`, `running`, `committed`,
                 `failed`, `expired`, `rejected`, `withdrawn`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            case_id: Only those of this case.
+            case_id: Only those of this case, by its id or name.
             agent: Only those that this agent proposed.
             tool: Only those with a call of this tool.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
@@ -1118,7 +1200,7 @@ class Operations:
             limit: How many items at most. The largest page is a setting of the server.
             status: Only those with this status. One of `pending`, `approved`, `rejected`, `expired`, `withdrawn`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            case_id: Only those of this case.
+            case_id: Only those of this case, by its id or name.
             agent: Only those that this agent proposed.
             tool: Only those with a call of this tool.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
@@ -1184,7 +1266,7 @@ class Operations:
             status: Only those with this status. One of `running`, `in_doubt`, `succeeded`, `failed`, `timed_out`,
                 `result_refused`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            case_id: Only those of this case.
+            case_id: Only those of this case, by its id or name.
             agent: Only those that this agent proposed.
             tool: Only those with a call of this tool.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
@@ -1283,7 +1365,6 @@ class Operations:
         limit: int | None = None,
         status: str | None = None,
         order: str | None = None,
-        session_id: str | None = None,
         agent: str | None = None,
         kit: str | None = None,
         label: Iterable[str] | None = None,
@@ -1301,12 +1382,11 @@ class Operations:
             limit: How many items at most. The largest page is a setting of the server.
             status: Only those with this status. One of `open`, `closed`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            session_id: Only those of this belief session.
-            agent: Only those that this agent may act under.
+            agent: Only those that this agent could act under when they were admitted.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
                 count.
             label: Only those with this label, as `name:value`; may be sent several times, and then all must hold.
-            text: Only those with this text in their id or title, in any case.
+            text: Only those with this text in their id, name or title, in any case.
             since: Only those from this moment on (RFC 3339).
             until: Only those from before this moment (RFC 3339).
         """
@@ -1317,7 +1397,6 @@ class Operations:
             limit=limit,
             status=status,
             order=order,
-            session_id=session_id,
             agent=agent,
             kit=kit,
             label=label,
@@ -1334,7 +1413,7 @@ class Operations:
 
         Args:
             space_id: The space.
-            case_id: The case.
+            case_id: The case, by the id of its session or its name.
         """
         answer: CaseResponse = self._call("get_case", space_id=space_id, case_id=case_id)
         return answer
@@ -1664,33 +1743,31 @@ class Operations:
         self,
         space_id: str,
         case_id: str,
-        session_id: str,
-        agents: Iterable[str],
         *,
+        agents: Iterable[str] | None = None,
         attributes: Json = None,
         title: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> StepResponse:
-        """Open a case.
+        """Admit a case to the space.
 
-        OPEN_CASE. Joins proposals of the named agents to one belief session, which their gates then read. For
-        operators, and for keys with the scope `spaces:cases`; never for agents. Repeating it gives the first answer
-        again.
+        OPEN_CASE. From now on agents of the case may act under it here, and their gates read its belief session.
+        For operators, and for keys with the scope `spaces:cases`; never for agents. A case that was closed can be
+        admitted again. While it is open, repeating it gives the first answer again.
 
         Args:
             space_id: The space.
-            case_id: Chosen by the caller; repeating it gives the first answer again.
-            session_id: The belief session. It never changes.
-            agents: Ids of the agents that may act under the case.
+            case_id: The session, by its id or the name of its case.
+            agents: Of the agents that the case lists, only these may act under it here; without any, all that it
+                lists. Where it lists none, these count.
             attributes: A JSON object for policies to read.
-            title: One line for people, and to find it by; part of the first event.
-            labels: Names and texts to find it by; part of the first event.
+            title: One line for people, and to find it by.
+            labels: Names and texts to find it by.
         """
         answer: StepResponse = self._call(
             "open_case",
             space_id=space_id,
             case_id=case_id,
-            session_id=session_id,
             agents=agents,
             attributes=attributes,
             title=title,
@@ -1706,7 +1783,7 @@ class Operations:
 
         Args:
             space_id: The space.
-            case_id: The case.
+            case_id: The case, by the id of its session or its name.
             reason: Free text for people.
         """
         answer: StepResponse = self._call("close_case", space_id=space_id, case_id=case_id, reason=reason)

@@ -70,6 +70,8 @@ class ListingLog(Protocol):
 
 def find_sessions(log: AuditLog, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
     """Sessions by (created_ts, session_id), or the other way round, from the first beyond `after` on; of any log."""
+    if query.session_ids == ():
+        return []
     if isinstance(log, ListingLog):
         return log.find_sessions(query, after, limit)
     found: list[ListedSession] = []

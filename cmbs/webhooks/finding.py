@@ -151,10 +151,10 @@ class Finder:
         case = None if case_id is None else space.cases.get(case_id)
         if case is None:
             return Subject(None, space.space_id, {}), None
-        labels = self._read_labels(case.session_id)
+        labels = self._read_labels(case.case_id)
         if labels is not None and not isinstance(case.labels, msgspec.UnsetType):
             labels |= case.labels
-        return Subject(case.session_id, space.space_id, labels), case.case_id
+        return Subject(case.case_id, space.space_id, labels), case.case_id
 
     def _read_labels(self, session_id: str) -> dict[str, str] | None:
         """The labels of a session; None where they cannot be read."""

@@ -120,10 +120,11 @@ def build_case_fields(
 
 
 def check_change(name: str, text: Any) -> str | None:
-    """A text in an update: None takes it away."""
-    if text is not None:
-        _check_text(name, text, *_TEXTS[name])
-    return text  # type: ignore[no-any-return]
+    """A text in an update: None and the empty text take it away."""
+    if text is None or text == "":
+        return None
+    _check_text(name, text, *_TEXTS[name])
+    return str(text)
 
 
 def check_labels(labels: Any) -> msgspec.Raw:

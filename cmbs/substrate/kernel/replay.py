@@ -23,6 +23,7 @@ from cmbs.substrate.kernel.events import (
     MESSAGE_OF,
     STREAM_PREFIX,
     Approve,
+    OpenCase,
     CreateSpace,
     PromoteMemory,
     Propose,
@@ -163,7 +164,7 @@ _WHOLE_RULES = replay.ReplayRules(
 def readings_in(event: SpaceEvent) -> list[BeliefReading]:
     """What the belief plane said, as it was recorded with a step."""
     message = event.message
-    return message.belief if isinstance(message, (Propose, Wake, Approve, RecordOutcome)) else []
+    return message.belief if isinstance(message, (Propose, Wake, Approve, RecordOutcome, OpenCase)) else []
 
 
 def belief_sessions_in(entries: Iterable[StoredEntry]) -> list[str]:

@@ -181,10 +181,7 @@ class SpaceRequestValidator:
     def _open_case(self, message: OpenCase) -> OpenCase:
         limits = self.limits
         self.name("case_id", message.case_id)
-        self.name("session_id", message.session_id)
         agents = sorted(set(message.agents))
-        if not agents:
-            raise InvalidRequest("`agents` must name an agent that may act under the case", {"field": "agents"})
         if len(agents) > limits.agents_per_case:
             raise LimitExceeded("agents_per_case", limits.agents_per_case, len(agents), "agents")
         for agent_id in agents:
