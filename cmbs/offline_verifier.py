@@ -56,7 +56,7 @@ NOT_OF_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 MAX_LINE_LENGTH = 200
 MAX_LABELS = 32
 MAX_CASE_AGENTS = 100
-MAX_AGENT_ID_LENGTH = 256
+MAX_AGENT_ID_LENGTH = 1024
 CASE_TEXTS = {"title": 200, "owner": 200, "severity": 40}
 CASE_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -365,7 +365,8 @@ def check_case_fields(payload: dict[str, Any], least: int) -> None:
     agents = take_ids(payload.get("agents", ["none"]), "payload.agents")
     if not least <= len(agents) <= MAX_CASE_AGENTS:
         raise Refused(f"not {least} to {MAX_CASE_AGENTS} agents", "payload.agents")
-    lines += [("payload.agents", agent_id, MAX_AGENT_ID_LENGTH) for agent_id in agents]
+    if any(not 0 < len(agent_id) <= MAX_AGENT_ID_LENGTH for agent_id in agents):
+        raise Refused("not ids of agents", "payload.agents")
     for place, line, longest in lines:
         if len(take_text(line, place)) > longest or not line.strip(" ") or NOT_OF_A_LINE.search(line):
             raise Refused("not a line of text", place)

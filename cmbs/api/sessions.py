@@ -92,7 +92,7 @@ CaseName = Annotated[
     ),
 ]
 AgentIds = Annotated[
-    list[Annotated[str, Meta(extra_json_schema=_line(MAX_AGENT_ID_LENGTH))]],
+    list[Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_AGENT_ID_LENGTH})]],
     Meta(extra_json_schema={"maxItems": MAX_CASE_AGENTS}),
 ]
 _LabelValue = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LINE_PATTERN})]

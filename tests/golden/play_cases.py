@@ -41,16 +41,16 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
     )
     change_policy(world, {"constraint.case": gate}, ["constraint.wait"])
     harness = Actor(ActorKind.ENCODER, "harness", authenticated=True, scopes=("spaces:cases",))
-    opened = OpenCase("case \U0001f600", session_id, [AGENT.id], raw({"\U0001f600": True, "\uffee": [1.5]}))
+    opened = OpenCase(session_id, [AGENT.id], raw({"\U0001f600": True, "\uffee": [1.5]}))
     for step, actor in (
         (opened, AGENT),
         (opened, harness),
         (opened, ROOT),
-        (msgspec.structs.replace(opened, session_id="another"), ROOT),
-        (OpenCase("other", session_id, [OTHER_AGENT.id]), ROOT),
+        (msgspec.structs.replace(opened, agents=[OTHER_AGENT.id]), ROOT),
+        (OpenCase("another", [OTHER_AGENT.id]), ROOT),
     ):
         _say(world, step, actor)
-    for number, case_id in enumerate((opened.case_id, "other", "unknown", opened.case_id)):
+    for number, case_id in enumerate((opened.case_id, opened.case_id)):
         world.propose(call("ship", key=f"case {number}"), proposal_id=f"case {number}", case_id=case_id)
     world.propose(call("ship", key="no case"), proposal_id="no case")
     message = belief.requests.eliminate("monitor", "1", ["dns"], None)

@@ -22,13 +22,14 @@ MAX_LABELS = 32
 MAX_LABEL_VALUE_LENGTH = 200
 # Who may work on one case. Readings for gates carry all of them.
 MAX_CASE_AGENTS = 100
-MAX_AGENT_ID_LENGTH = 256
+MAX_AGENT_ID_LENGTH = 1024
 # As schemas say it: names of labels, and one line that is not empty.
 LABEL_NAME_PATTERN = "^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$"
 LINE_PATTERN = r"^ *[^ \x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _NAME = re.compile(LABEL_NAME_PATTERN)
 # Control characters, separators of lines and paragraphs, and halves of characters.
 _NOT_OF_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NAME_RULE = "1 to 63 letters, digits, `.`, `_`, `/` or `-`, the first and the last a letter or a digit"
 # Each text with its longest length and the name of that limit.
 _TEXTS = {
@@ -158,7 +159,7 @@ def check_agents(agents: Any) -> list[str]:
     if len(listed) > MAX_CASE_AGENTS:
         raise LimitExceeded("case_agents", MAX_CASE_AGENTS, len(listed), "agents")
     for agent_id in listed:
-        _check_text("agents", agent_id, MAX_AGENT_ID_LENGTH, "agent_id_length")
+        _check_agent(agent_id)
     return sorted(set(listed))
 
 
@@ -178,6 +179,17 @@ def require_case_fields(message: _Recorded, *, is_update: bool) -> None:
             raise ValueError("its agents are not as they are written")
     except (InvalidRequest, LimitExceeded, msgspec.DecodeError) as exc:
         raise ValueError(f"what it says of its case could not have been asked for: {exc}") from exc
+
+
+def _check_agent(agent_id: object) -> None:
+    """Any text of Unicode scalar values, as ids are, but an empty one."""
+    if not isinstance(agent_id, str) or not agent_id or _SURROGATE.search(agent_id) is not None:
+        raise InvalidRequest(
+            "`agents` must be ids of agents",
+            {"field": "agents", "found": _shorten(agent_id).encode(errors="replace").decode(), "accepted": "ids"},
+        )
+    if len(agent_id) > MAX_AGENT_ID_LENGTH:
+        raise LimitExceeded("agent_id_length", MAX_AGENT_ID_LENGTH, len(agent_id), "agents")
 
 
 def _check_text(field: str, value: Any, longest: int, limit: str) -> None:

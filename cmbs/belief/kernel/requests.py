@@ -255,6 +255,12 @@ class RequestValidator:
                 "say what is to change of the case",
                 {"field": "body", "found": {}, "accepted": list(UpdateCase.__struct_fields__)},
             )
+        unknown = sorted(set(changes) - set(UpdateCase.__struct_fields__))
+        if unknown:
+            raise InvalidRequest(
+                f"`{unknown[0]}` is nothing that can be changed of a case",
+                {"field": unknown[0], "found": unknown[0], "accepted": list(UpdateCase.__struct_fields__)},
+            )
         checked: dict[str, Any] = {}
         for name, value in changes.items():
             match name:

@@ -92,7 +92,7 @@ def test_operators_and_keys_of_that_scope_open_and_close_cases_and_agents_never_
     assert may_manage_cases(SPACE, actor) is may
     incidents.begin("known")
     head = incidents.world.space.head
-    for message in (OpenCase("new", "s", ["agent"]), CloseCase("known")):
+    for message in (OpenCase(incidents.declare("new"), ["agent"]), CloseCase("known")):
         result = incidents.world.say(message, actor).event.result
         assert (result.granted, result.reason_code) == ((True, None) if may else (False, "NOT_AUTHORISED"))
     cases_now = incidents.world.space.cases
@@ -105,34 +105,31 @@ def test_operators_and_keys_of_that_scope_open_and_close_cases_and_agents_never_
 
 @pytest.mark.req("CASE-OPEN-01")
 def test_a_case_says_what_it_was_opened_with(incidents: Incidents) -> None:
-    answer = incidents.open_case("c", "session", ["other", "agent", "agent"], services=["checkout"])
+    answer = incidents.open_case("c", ["other", "agent", "agent"], services=["checkout"])
     case = answer.space.cases["c"]
-    assert (case.session_id, case.attributes, case.agents) == (
-        "session",
+    assert (case.attributes, case.agents) == (
         b'{"services":["checkout"]}',
         frozenset({"agent", "other"}),
     )
     assert (case.opened_by, case.seq, case.ts) == (HARNESS, answer.seq, answer.event.body.ts)
     closed = incidents.close_case("c", reason="solved").space.cases["c"]
     assert (closed.status, closed.closed_by, closed.reason) == (CaseStatus.CLOSED, ROOT, "solved")
-    assert (closed.closed_seq, closed.session_id) == (answer.seq + 1, "session")
+    assert closed.closed_seq == answer.seq + 1
 
 
 @pytest.mark.req("CASE-OPEN-02")
 def test_the_same_case_again_is_the_same_event_and_another_one_a_conflict(incidents: Incidents) -> None:
-    first = incidents.open_case("c", "s", ["a", "b"], n=1)
-    again = incidents.open_case("c", "s", ["b", "a"], ROOT, n=1)
+    first = incidents.open_case("c", ["a", "b"], n=1)
+    again = incidents.open_case("c", ["b", "a"], ROOT, n=1)
     assert (again.repeated, again.seq) == (True, first.seq)
-    for session_id, agents, number in (("another", ["a", "b"], 1), ("s", ["a"], 1), ("s", ["a", "b"], 2)):
-        with pytest.raises(Conflict, match="was opened before"):
-            incidents.open_case("c", session_id, agents, n=number)
+    for agents, number in ((["a"], 1), (["a", "b"], 2)):
+        with pytest.raises(Conflict, match="was admitted with other content"):
+            incidents.open_case("c", agents, n=number)
     closed = incidents.close_case("c", reason="done")
     repeated = incidents.close_case("c", HARNESS, reason="done")
     assert (repeated.repeated, repeated.seq) == (True, closed.seq)
     with pytest.raises(Conflict, match="for another reason"):
         incidents.close_case("c", reason="other")
-    with pytest.raises(Conflict, match="is not opened again"):
-        incidents.open_case("c", "s", ["a", "b"], n=1)
     with pytest.raises(RecordNotFound):
         incidents.close_case("unknown")
 
@@ -149,23 +146,23 @@ def test_a_case_names_an_agent_and_stays_within_its_limits() -> None:
             (["a"], [1], InvalidRequest),
         ):
             with pytest.raises(error):
-                incidents.world.say(OpenCase("c", "s", agents, raw(attributes)), ROOT)
-        for message in (OpenCase("", "s", ["a"]), OpenCase("c", "", ["a"]), CloseCase("")):
+                incidents.world.say(OpenCase(incidents.declare("c"), agents, raw(attributes)), ROOT)
+        for message in (OpenCase("", ["a"]), CloseCase("")):
             with pytest.raises(InvalidRequest):
                 incidents.world.say(message, ROOT)
         with pytest.raises(InvalidRequest):
             incidents.restart("p", "")
-        assert incidents.open_case("c", "s", ["a", "b"], t="x").event.result.granted
+        assert incidents.open_case("c", ["a", "b"], t="x").event.result.granted
 
 
 @pytest.mark.req("CASE-OPEN-03")
 def test_there_are_only_so_many_open_cases(incidents: Incidents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "MAX_OPEN_CASES", 1)
-    incidents.open_case("c1", "s")
+    incidents.open_case("c1")
     with pytest.raises(LimitExceeded, match="open_cases"):
-        incidents.open_case("c2", "s")
+        incidents.open_case("c2")
     incidents.close_case("c1")
-    assert incidents.open_case("c2", "s").event.result.granted
+    assert incidents.open_case("c2").event.result.granted
 
 
 # --- one policy, several incidents ------------------------------------------------------------------------------------
@@ -212,7 +209,9 @@ def test_a_deferred_call_waits_for_its_case_and_for_the_session_of_that(incident
     change_policy(incidents.world, {"constraint.restart": only_record})
     incidents.restart("q", "c")
     assert incidents.world.space.parked["q"].waits_for == ("$case.c",)
-    assert readings_in(read_space_event(incidents.log.read(f"space:{SPACE}")[-1])) == []
+    # Read all the same, for whether the agent may act under the case.
+    (reading,) = readings_in(read_space_event(incidents.log.read(f"space:{SPACE}")[-1]))
+    assert reading.session_id == session_id
 
 
 def test_a_call_that_waits_is_not_woken_before_its_session_moves(incidents: Incidents) -> None:
@@ -238,7 +237,8 @@ def test_without_an_open_case_of_the_agent_what_needs_one_is_not_allowed(inciden
     for case_id in ("mine", "theirs", "closed"):
         incidents.rule_out(case_id, "cache", "dns")
     incidents.close_case("closed")
-    for number, without in enumerate((None, "unknown", "theirs", "closed")):
+    incidents.declare("elsewhere")
+    for number, without in enumerate((None, "elsewhere", "theirs", "closed")):
         decision = incidents.restart(f"p{number}", without)
         assert outcome(decision) == NO_CASE
         assert (decision.stage, decision.candidates[0].matched) == (Stage.CONSTRAINTS, ("constraint.restart",))
@@ -332,7 +332,7 @@ def test_actors_of_other_kinds_act_under_any_open_case() -> None:
 def test_what_reads_no_case_needs_none_and_may_name_any() -> None:
     with closing(Incidents({"constraint.any": ANY})) as incidents:
         incidents.begin("c", [OTHER.id])
-        for case_id in (None, "c", "unknown"):
+        for case_id in (None, "c", incidents.declare("elsewhere")):
             assert outcome(incidents.restart(f"p of {case_id}", case_id)) == ALLOWED
 
 
@@ -391,10 +391,7 @@ def test_a_solved_incident_opens_no_other_one(incidents: Incidents) -> None:
     incidents.rule_out("solved", "cache", "dns")
     assert outcome(incidents.restart("p", "solved")) == NO_CASE
     assert outcome(incidents.restart("q", "open")) == DEFERRED
-    solved = incidents.sessions["solved"]
-    with pytest.raises(Conflict):
-        incidents.open_case("open", solved)
-    for message in (OpenCase("own", solved, [AGENT.id]), CloseCase("open")):
+    for message in (OpenCase(incidents.declare("own"), [AGENT.id]), CloseCase("open")):
         assert incidents.world.say(message, AGENT).event.result.reason_code == "NOT_AUTHORISED"
     assert outcome(incidents.restart("r", "own")) == NO_CASE
     assert incidents.status("q") is ProposalStatus.PARKED

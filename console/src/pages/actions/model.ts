@@ -158,10 +158,10 @@ export async function readAsked(space_id: string, approval: Approval): Promise<A
     ...(delta?.unset ?? []).map((key) => change(key, null)),
     ...Object.entries(facts).map(([key, from]) => ({ ...change(key, null), from })),
   ];
-  return { ...(await readBelief(space_id, proposal)), changes, writes: tool?.writes ?? null };
+  return { ...(await readBelief(proposal)), changes, writes: tool?.writes ?? null };
 }
 
-async function readBelief(space: string, proposal: Proposal): Promise<Pick<Asked, "session" | "then" | "now">> {
+async function readBelief(proposal: Proposal): Promise<Pick<Asked, "session" | "then" | "now">> {
   if (!proposal.case_id || !may("belief:read")) return { session: null, then: null, now: null };
   const session = proposal.case_id;
   const path = { session_id: session };
