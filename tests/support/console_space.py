@@ -99,8 +99,9 @@ class Space:
         self.post(f"{self.path}/capabilities", token)
 
     def open_case(self, incident: Incident, case_id: str = CASE) -> None:
-        """Join an incident to the space."""
-        body = {"case_id": case_id, "session_id": incident.id, "agents": ["metrics"], "attributes": {"severity": "2"}}
+        """Name an incident, and admit it to the space."""
+        self.post(f"/v1/sessions/{incident.id}/name", {"name": case_id})
+        body = {"case_id": case_id, "agents": ["metrics"], "attributes": {"severity": "2"}}
         self.post(f"{self.path}/cases", body)
 
     def propose(self, tool: str, args: dict[str, Any], key: str, case_id: str | None = CASE) -> dict[str, Any]:

@@ -237,7 +237,7 @@ def _forge(lines: list[bytes], **members: Any) -> bytes:
     """An export whose reading says something else, made to fit."""
     streams = read_streams(lines)
     entries = streams.pop(f"space:{SPACE}")
-    (place,) = [at for at, entry in enumerate(entries) if entry["payload"].get("belief")]
+    *_, place = [at for at, entry in enumerate(entries) if entry["payload"].get("belief")]
     entries[place]["payload"]["belief"][0].update(members)
     return write_export(*map(fit_stream, streams.values()), fit_stream(entries[: place + 1]))
 
@@ -254,13 +254,15 @@ def _forge(lines: list[bytes], **members: Any) -> bytes:
         {"independent": None},
         {"survivor_attributes": {"component": "dns"}},
         {"survivor_attributes": None},
+        {"agents": ["agent"]},
+        {"agents": None},
     ],
     ids=str,
 )
 def test_an_export_with_cases_is_checked_offline(decided: Incidents, members: dict[str, Any]) -> None:
     lines = list(export_lines(decided.log, [*decided.sessions.values(), f"space:{SPACE}"]))
-    assert check_export(b"\n".join(lines) + b"\n").figures["readings"] == 1
-    assert check_export(_forge(lines)).figures["readings"] == 1
+    assert check_export(b"\n".join(lines) + b"\n").figures["readings"] == 2
+    assert check_export(_forge(lines)).figures["readings"] == 2
     refused = refuse_export(_forge(lines, **members))
     assert (refused.place["stream"], refused.place["field"].split(".")[1]) == (f"space:{SPACE}", "belief")
 

@@ -224,7 +224,7 @@ def test_a_call_names_its_case(policy: Path) -> None:
     def restart(service: str) -> str:
         return service
 
-    case_id = open_belief(policy).declare_session(ONTOLOGY, ["a", "b"]).session_id
+    case_id = open_belief(policy).declare_session(OntologyBundle("shop", "1", "graph", "1"), ["a", "b"]).session_id
     with pytest.raises(RecordNotFound):
         restart.in_case("incident-8")("api")
     assert restart.in_case(case_id)("api") == "api"

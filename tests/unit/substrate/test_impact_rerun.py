@@ -92,7 +92,7 @@ class History:
                 candidates, atomic, *case = what
                 proposal = self.world.proposal(*candidates, atomic=atomic)
                 if case:
-                    proposal = msgspec.structs.replace(proposal, case_id=case[0])
+                    proposal = msgspec.structs.replace(proposal, case_id=self.session_id)
                 self.world.say(Propose(proposal), AGENT)
 
     def entries(self) -> list[StoredEntry]:
