@@ -338,23 +338,6 @@ class Conflict(BeliefServerError):
     default_code = ErrorCode.CONFLICT
 
 
-class CaseNameTaken(Conflict):
-    """The name of a case that another case has."""
-
-    def __init__(self, name: str, session_id: str) -> None:
-        super().__init__(
-            f"the name `{name}` is taken by case `{session_id}`",
-            {
-                "name": name,
-                "session_id": session_id,
-                "field": "name",
-                "found": name,
-                "accepted": "a name that no case has",
-                "next": "work on that case, or choose another name",
-            },
-        )
-
-
 class HeadMismatch(Conflict):
     """Optimistic concurrency: the session moved on since the caller looked."""
 

@@ -22,6 +22,7 @@ _FORBIDDEN_REASONS = [
     "forged_actor",
     "operators_only",
     "remote_without_key",
+    "not_an_operator",
     "foreign_host",
     "foreign_origin",
 ]
@@ -252,6 +253,7 @@ class ConflictDetails(ClientErrorDetails, frozen=True, kw_only=True):
     approval_id: Annotated[str | None, Meta(description="The approval.")] = None
     execution_id: Annotated[str | None, Meta(description="The execution.")] = None
     case_id: Annotated[str | None, Meta(description="The case.")] = None
+    name: Annotated[str | None, Meta(description="The name that another case has, whose session is named.")] = None
     change_id: Annotated[str | None, Meta(description="The change of policy.")] = None
     token_id: Annotated[str | None, Meta(description="The capability that was revoked before.")] = None
 

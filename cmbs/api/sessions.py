@@ -239,7 +239,7 @@ class UpdateCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class NameCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A name for a case."""
 
-    name: Annotated[CaseName | None, Meta(description="Null releases the name that it has.")]
+    name: Annotated[CaseName | UnsetType, Meta(description="Left out, the case gives up the name that it has.")] = UNSET
     session_id: SessionIdInBody = UNSET
 
 

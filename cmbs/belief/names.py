@@ -14,8 +14,9 @@ from cmbs.belief.kernel.names import (
     decide_name,
     evolve_names,
     may_be_name,
+    refuse_taken,
 )
-from cmbs.errors import CaseNameTaken, InvalidRequest, RecordNotFound
+from cmbs.errors import InvalidRequest, RecordNotFound
 from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Append, AuditLog, Clock, IdSource
@@ -76,7 +77,7 @@ class NameRegistry:
         return known if known is not None and self._log.head(NAMES_STREAM) == known.head else self._peek()
 
     def require_free(self, name: str, session_id: str) -> str:
-        """The name, if a case could claim it now; CaseNameTaken where another has it."""
+        """The name, if a case could claim it now; Conflict where another has it."""
         check_name(name)
         if self._log.head(name) is not None:
             raise InvalidRequest(
@@ -85,11 +86,11 @@ class NameRegistry:
             )
         holder = self.find(name)
         if holder not in (None, session_id):
-            raise CaseNameTaken(name, f"{holder}")
+            raise refuse_taken(name, f"{holder}")
         return name
 
     def claim(self, name: str, session_id: str, by: Actor | None = None, *, instead_of: str | None = None) -> None:
-        """Have a case take a name; durable when it returns. CaseNameTaken where another has it."""
+        """Have a case take a name; durable when it returns. Conflict where another has it."""
         self.require_free(name, session_id)
         self._perform(ClaimName(name, session_id, instead_of), by)
 

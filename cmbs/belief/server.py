@@ -178,7 +178,7 @@ class BeliefServer(SessionReader):
 
         `title`, `labels`, `owner` and `severity` are for people, and to find the session by. `agents` are those who may
         work on it; without any, that is not restricted. `name` is one that no other case of this server has:
-        CaseNameTaken where another has it. Where another takes it in this very moment, the session is declared and has
+        Conflict where another has it. Where another takes it in this very moment, the session is declared and has
         no name.
         """
         command = self.declaration(

@@ -264,14 +264,14 @@ class Operations:
         )
         return answer
 
-    def name_case(self, session_id: str, name: str) -> SessionCase:
+    def name_case(self, session_id: str, *, name: str | None = None) -> SessionCase:
         """Name a case, or release its name.
 
         A name is unique in the server. For operators; whoever declares a case can name it then.
 
         Args:
             session_id: The session, by its id or the name of its case.
-            name: Null releases the name that it has.
+            name: Left out, the case gives up the name that it has.
         """
         answer: SessionCase = self._call("name_case", session_id=session_id, name=name)
         return answer

@@ -184,10 +184,10 @@ def test_a_case_is_found_by_its_name_and_goes_on_where_it_was(incident: Incident
     with pytest.raises(SessionNotFound):
         incident.agent.case("INC-8").open()
     incident.operator.update_case("INC-7", owner="ben", severity="")
-    assert incident.operator.name_case("INC-7", "INC-70").name == "INC-70"
+    assert incident.operator.name_case("INC-7", name="INC-70").name == "INC-70"
     described = incident.agent.describe_case("INC-70")
     assert (described.name, described.owner, described.severity) == ("INC-70", "ben", None)
-    assert incident.operator.name_case("INC-70", None).name is None
+    assert incident.operator.name_case("INC-70").name is None
     with pytest.raises(SessionNotFound):
         incident.agent.describe_case("INC-70")
 

@@ -86,6 +86,7 @@ SESSION_OPERATIONS: tuple[Operation, ...] = (
         sessions.UpdateCaseResponse,
         sessions.UpdateCaseRequest,
         errors=_WRITE,
+        body_required=False,
         scope=Scope.BELIEF_WRITE,
         bulk=_SURVIVORS,
     ),

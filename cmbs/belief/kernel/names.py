@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 from immutables import Map
 
-from cmbs.errors import CaseNameTaken, Conflict, Forbidden, InvalidRequest, LimitExceeded, RecordNotFound
+from cmbs.errors import Conflict, Forbidden, InvalidRequest, LimitExceeded, RecordNotFound
 from cmbs.ledger import Head
 from cmbs.ledger.register_entry import RegisterEntry
 from cmbs.messages import Actor, ActorKind
@@ -110,8 +110,23 @@ def check_name(name: object) -> str:
     return name
 
 
+def refuse_taken(name: str, session_id: str) -> Conflict:
+    """The error of a name that another case has."""
+    return Conflict(
+        f"the name `{name}` is taken by case `{session_id}`",
+        {
+            "name": name,
+            "session_id": session_id,
+            "field": "name",
+            "found": name,
+            "accepted": "a name that no case has",
+            "next": "work on that case, or choose another name",
+        },
+    )
+
+
 def decide_name(stream_id: str, names: CaseNames | None, message: NameMessage, by: Actor) -> bool:
-    """Whether a message changes anything. CaseNameTaken where another case has the name.
+    """Whether a message changes anything. Conflict where another case has the name.
 
     Whoever declares a case may claim a name for it; giving a name up, for another or for none, is for operators.
     """
@@ -128,7 +143,7 @@ def decide_name(stream_id: str, names: CaseNames | None, message: NameMessage, b
         return False
     holder = None if names is None else names.find(message.name)
     if holder not in (None, message.session_id):
-        raise CaseNameTaken(message.name, f"{holder}")
+        raise refuse_taken(message.name, f"{holder}")
     if current != message.instead_of:
         raise Conflict(
             f"case `{message.session_id}` has the name `{current}`" if current else "the case has no name",

@@ -300,7 +300,8 @@ class Routes:
 
     async def name_case(self, request: Request) -> Response:
         """Another name for a case, or none; it is written to the register of names."""
-        session_id, name, names = request.params["session_id"], request.message.name, self._server.names
+        session_id, names = request.params["session_id"], self._server.names
+        name = value_of(request.message.name)
         _require_same(request)
 
         def write() -> schemas.SessionCase:
