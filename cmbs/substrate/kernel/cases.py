@@ -58,7 +58,7 @@ def _check_agents(message: OpenCase, reading: BeliefReading) -> None:
     if listed is None and not message.agents:
         raise InvalidRequest(
             f"case `{message.case_id}` lists no agents, so name those that may act under it here",
-            {"field": "agents", "found": [], "accepted": {"minItems": 1}, "case_id": message.case_id},
+            {"field": "agents", "found": [], "accepted": {"minItems": 1}},
         )
     others = [] if listed is None else sorted(set(message.agents) - set(listed))
     if others:
@@ -68,7 +68,6 @@ def _check_agents(message: OpenCase, reading: BeliefReading) -> None:
                 "field": "agents",
                 "found": others,
                 "accepted": listed,
-                "case_id": message.case_id,
                 "next": "name agents of the case, or have an operator add them to it",
             },
         )
