@@ -140,3 +140,57 @@ def test_a_case_needs_agents_and_an_object(space: SpaceClient) -> None:
     assert space.post("/cases", case).json() == {**first, "replayed": True}
     check_error(space.post("/cases", {**case, "agents": ["other"]}), 409, "CONFLICT")
     assert space.post("/cases/c/close", who=PLANNER).json()["reason_code"] == "NOT_AUTHORISED"
+
+
+@pytest.mark.req("CASE-NAME-03")
+def test_a_name_stands_for_the_id_in_paths_queries_and_bodies(served: Served) -> None:
+    session_id = served.begin("INC-1", ["planner"])
+    assert served.get("/v1/sessions/inc-1", served.planner).json()["session_id"] == session_id
+    body = {"source_id": "probe", "observation_id": "1", "eliminated": ["cache"], "session_id": "INC-1"}
+    assert served.post("/v1/sessions/INC-1/eliminate", body, served.probe).json()["snapshot"]["session_id"] == session_id
+    assert served.restart("p", "INC-1")["case_id"] == session_id
+    found = served.get("/v1/spaces/s/proposals?case_id=INC-1", served.operator).json()["proposals"]
+    assert [each["proposal_id"] for each in found] == ["p"]
+    unknown = check_error(served.get("/v1/sessions/INC-2", served.planner), 404, "SESSION_NOT_FOUND")
+    assert unknown["found"] == "INC-2"
+
+
+@pytest.mark.req("CASE-NAME-03")
+def test_what_a_key_is_good_for_goes_by_the_id_whatever_the_case_is_called(served: Served) -> None:
+    mine, theirs = served.begin("mine", ["planner"]), served.begin("theirs", ["other"])
+    narrow = served.key(ActorKind.AGENT, "narrow", f"belief:read@{mine}")
+    assert served.get("/v1/sessions/mine/case", narrow).json()["session_id"] == mine
+    check_error(served.get("/v1/sessions/theirs/case", narrow), 403, "FORBIDDEN")
+    # A name that looks like what the key may read gives it nothing more.
+    by_name = served.key(ActorKind.AGENT, "by-name", "belief:read@theirs")
+    check_error(served.get("/v1/sessions/theirs/case", by_name), 403, "FORBIDDEN")
+    check_error(served.get("/v1/sessions/mine/case", {}), 401, "UNAUTHENTICATED")
+    assert served.get("/v1/sessions/theirs/case", served.operator).json()["session_id"] == theirs
+
+
+@pytest.mark.req("CASE-NAME-02", "CASE-FIELDS-02")
+def test_agents_neither_rename_cases_nor_change_who_may_work_on_them(served: Served) -> None:
+    session_id = served.begin("INC-1", ["planner"])
+    for path, body in (("name", {"name": "INC-2"}), ("name", {}), ("case", {"agents": ["other"]})):
+        details = check_error(served.post(f"/v1/sessions/INC-1/{path}", body, served.planner), 403, "FORBIDDEN")
+        assert details["reason"] == "not_an_operator"
+    assert served.post("/v1/sessions/INC-1/case", {"severity": "high"}, served.planner).status_code == 200
+    changed = served.post("/v1/sessions/INC-1/case", {"agents": ["planner", "other"]}, served.operator)
+    assert changed.status_code == 200
+    named = served.post("/v1/sessions/INC-1/name", {"name": "INC-2"}, served.operator).json()
+    assert (named["session_id"], named["name"], named["severity"]) == (session_id, "INC-2", "high")
+    assert named["agents"] == ["other", "planner"]
+    listed = served.get("/v1/sessions?text=nc-2", served.operator).json()["sessions"]
+    assert [(each["name"], each["case_agents"]) for each in listed] == [("INC-2", ["other", "planner"])]
+    by_agent = served.get("/v1/sessions?agent=other", served.operator).json()["sessions"]
+    assert [each["session_id"] for each in by_agent] == [session_id]
+    taken = {"ontology": ONTOLOGY, "hypotheses": ["a"], "name": "inc-2"}
+    details = check_error(served.post("/v1/sessions", taken, served.operator), 409, "CONFLICT")
+    assert (details["name"], details["session_id"]) == ("inc-2", session_id)
+    check_error(served.post("/v1/sessions", {**taken, "name": "a b"}, served.operator), 400, "INVALID_REQUEST")
+    check_error(served.post("/v1/sessions/INC-2/case", {}, served.operator), 400, "INVALID_REQUEST")
+    own = {"ontology": ONTOLOGY, "hypotheses": ["a"], "name": "own"}
+    answer = served.post("/v1/sessions", own, served.planner).json()
+    assert answer["name"] == "own"
+    assert served.get("/v1/sessions/own/case", served.planner).json()["agents"] == ["planner"]
+    assert served.post("/v1/sessions/INC-2/name", {}, served.operator).json()["name"] is None

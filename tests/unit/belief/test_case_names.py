@@ -29,6 +29,7 @@ from cmbs.testing import ManualClock, SequentialIds
 from tests.support.cases import NamedIds, declare_as
 from tests.support.exports import check_export, refuse_export
 from tests.support.forging import sealed
+from tests.support.postgres import fresh_database
 from tests.support.store_fixture import declared
 from tests.support.subtests import for_each
 
@@ -322,8 +323,9 @@ def test_of_two_processes_over_one_file_one_has_each_name(tmp_path: Path) -> Non
 
 @pytest.mark.req("CASE-NAME-01")
 @pytest.mark.postgres
-def test_of_two_processes_over_one_postgres_one_has_each_name(postgres_url: str) -> None:
-    race(lambda: open_store(postgres_url))
+def test_of_two_processes_over_one_postgres_one_has_each_name() -> None:
+    with fresh_database() as url:
+        race(lambda: open_store(url))
 
 
 def test_a_registry_of_its_own_reads_what_others_wrote(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from cmbs.audit.fsck import check_space
-from cmbs.errors import Conflict, InvalidRequest, LimitExceeded, RecordNotFound
+from cmbs.belief.kernel.events import Stamp
+from cmbs.errors import Conflict, InvalidRequest, LimitExceeded, RecordNotFound, SessionNotFound
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel import cases
 from cmbs.substrate.kernel.cases import may_manage_cases
+from cmbs.substrate.kernel.decide import decide
 from cmbs.substrate.kernel.events import (
     CloseCase,
     Mode,
@@ -23,7 +25,8 @@ from cmbs.substrate.kernel.events import (
     SetMode,
 )
 from cmbs.substrate.kernel.insight.advice import advise_on_record
-from cmbs.substrate.kernel.model import Decision, ReasonCode, Stage
+from cmbs.substrate.kernel.model import BeliefReading, Decision, ReasonCode, Stage
+from cmbs.substrate.kernel.proposals import BeliefUnread
 from cmbs.substrate.kernel.replay import read_space_event, readings_in
 from cmbs.substrate.kernel.requests import SpaceLimits
 from cmbs.substrate.kernel.words import CaseStatus, ProposalStatus
@@ -163,6 +166,93 @@ def test_there_are_only_so_many_open_cases(incidents: Incidents, monkeypatch: py
         incidents.open_case("c2")
     incidents.close_case("c1")
     assert incidents.open_case("c2").event.result.granted
+
+
+@pytest.mark.req("CASE-OPEN-02")
+def test_a_closed_case_is_admitted_again_and_the_history_shows_both(incidents: Incidents) -> None:
+    first = incidents.open_case("c", ["a", "agent"], n=1)
+    incidents.close_case("c", reason="solved")
+    again = incidents.open_case("c", n=2)
+    assert (again.repeated, again.event.result.granted) == (False, True)
+    case = again.space.cases["c"]
+    assert (case.status, case.seq, case.agents, case.closed_seq) == (CaseStatus.OPEN, again.seq, {"agent"}, None)
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    verbs = [read_space_event(each).body.verb for each in incidents.log.read(f"space:{SPACE}")]
+    assert verbs.count("OPEN_CASE") == 2
+    assert first.seq < case.seq
+    # A repeat under the key of the first admission stays that repeat.
+    keyed = OpenCase(incidents.declare("d"), ["agent"])
+    first = incidents.world.say(keyed, ROOT, idempotency_key="k")
+    incidents.close_case("d")
+    repeat = incidents.world.say(keyed, ROOT, idempotency_key="k")
+    assert (repeat.repeated, repeat.seq, repeat.space.cases["d"].status) == (True, first.seq, CaseStatus.CLOSED)
+
+
+@pytest.mark.req("CASE-OPEN-04")
+def test_a_space_narrows_the_agents_of_a_case_and_never_widens_them(incidents: Incidents) -> None:
+    incidents.declare("c", agents=["agent", "other"])
+    with pytest.raises(InvalidRequest) as refused:
+        incidents.open_case("c", ["agent", "stranger"])
+    assert (refused.value.details["found"], refused.value.details["accepted"]) == (["stranger"], ["agent", "other"])
+    incidents.open_case("c", ["agent"])
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    assert outcome(incidents.restart("q", "c", OTHER, OTHER_TOKEN)) == NO_CASE
+    incidents.close_case("c")
+    whole = incidents.world.say(OpenCase("c"), ROOT).space.cases["c"]
+    assert (whole.agents, whole.known_agents) == (frozenset(), {"agent", "other"})
+    assert outcome(incidents.restart("r", "c", OTHER, OTHER_TOKEN)) == DEFERRED
+    with pytest.raises(InvalidRequest, match="lists no agents"):
+        incidents.world.say(OpenCase(incidents.declare("free")), ROOT)
+    with pytest.raises(SessionNotFound):
+        incidents.world.say(OpenCase("nowhere", ["agent"]), ROOT)
+
+
+@pytest.mark.req("CASE-OPEN-05")
+def test_who_is_taken_off_the_list_of_a_case_may_not_act_under_it_any_more(incidents: Incidents) -> None:
+    incidents.declare("c", agents=["agent"])
+    incidents.world.say(OpenCase("c"), ROOT)
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    assert outcome(incidents.restart("early", "c", OTHER, OTHER_TOKEN)) == NO_CASE
+    incidents.belief.update_case("c", {"agents": ["other"]})
+    incidents.rule_out("c", "cache", "dns")
+    # What waited is decided again, and is no longer the agent's to do.
+    assert incidents.status("p") is ProposalStatus.DENIED
+    assert outcome(incidents.restart("q", "c")) == NO_CASE
+    assert outcome(incidents.restart("r", "c", OTHER, OTHER_TOKEN)) == ALLOWED
+    incidents.belief.update_case("c", {"agents": []})
+    assert outcome(incidents.restart("s", "c", OTHER, OTHER_TOKEN)) == NO_CASE
+    assert incidents.status("r") is ProposalStatus.COMMITTED
+    assert incidents.ran == ["r"]
+    assert check_space(incidents.log, SPACE).findings == []
+
+
+@pytest.mark.req("CASE-OPEN-05")
+def test_a_case_that_begins_to_list_agents_closes_to_those_that_it_does_not(incidents: Incidents) -> None:
+    incidents.open_case("c", ["agent", "other"])
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    incidents.belief.update_case("c", {"agents": ["other", "stranger"]})
+    assert outcome(incidents.restart("q", "c")) == NO_CASE
+    assert outcome(incidents.restart("r", "c", OTHER, OTHER_TOKEN)) == DEFERRED
+
+
+@pytest.mark.req("CASE-OPEN-06")
+def test_a_proposal_in_a_case_that_nobody_knows_is_an_error_and_not_recorded(incidents: Incidents) -> None:
+    incidents.begin("checkout-1")
+    head = incidents.world.space.head
+    with pytest.raises(RecordNotFound, match="did you mean `checkout-1`"):
+        incidents.restart("p", "checkout-2")
+    proposal = incidents.world.proposal(call("restart"), proposal_id="p", case_id="checkout-2")
+    with pytest.raises(RecordNotFound):
+        incidents.world.server.explain(SPACE, AGENT, proposal)
+    assert incidents.world.space.head == head
+
+
+@pytest.mark.req("CASE-OPEN-04")
+def test_an_admission_is_not_decided_without_a_reading_of_its_session(incidents: Incidents) -> None:
+    stamp = Stamp("e", "2026-01-01T00:00:00.000000Z")
+    for belief in ([], [BeliefReading("another", found=True)]):
+        with pytest.raises(BeliefUnread):
+            decide(incidents.world.space, OpenCase("c", ["agent"], belief=belief), ROOT, stamp)
 
 
 # --- one policy, several incidents ------------------------------------------------------------------------------------
