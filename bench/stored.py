@@ -6,11 +6,11 @@ from hashlib import sha256
 from itertools import count, islice
 
 from bench.harness import ONTOLOGY, SOURCE, hypothesis_ids
+from cmbs.belief.kernel.case_fields import build_case_fields
 from cmbs.belief.kernel.events import Declare, Eliminate, Stamp
 from cmbs.belief.kernel.kind import BeliefKind, append_of
 from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide_declare, evolve
-from cmbs.belief.kernel.case_fields import build_case_fields
 from cmbs.messages import Actor, ActorKind, SessionPolicy
 from cmbs.spi import Append, AuditLog
 

@@ -1760,7 +1760,9 @@ class ExportCheck:
         self._line = 0
         self._counted = False
         self.streams: dict[str, Located] = {}
-        self.figures = dict.fromkeys(("sessions", "spaces", "kits", "names", "events", "readings", "digests", "key_ids"), 0)
+        self.figures = dict.fromkeys(
+            ("sessions", "spaces", "kits", "names", "events", "readings", "digests", "key_ids"), 0
+        )
         self.not_checked: list[str] = []
 
     def run(self) -> None:

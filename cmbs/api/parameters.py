@@ -49,7 +49,10 @@ LABEL = Parameter(
 SINCE = Parameter("since", "Only those from this moment on (RFC 3339).", _MOMENT, "2026-01-01T00:00:00Z")
 UNTIL = Parameter("until", "Only those from before this moment (RFC 3339).", _MOMENT, "2030-01-01T00:00:00Z")
 TEXT = Parameter(
-    "text", "Only those with this text in their id, name or title, in any case.", {**_TEXT, "maxLength": MAX_TEXT_LENGTH}, "a"
+    "text",
+    "Only those with this text in their id, name or title, in any case.",
+    {**_TEXT, "maxLength": MAX_TEXT_LENGTH},
+    "a",
 )
 ID_TEXT = Parameter(
     "text", "Only ids with this text in them, or in a value of their attributes, in any case.", TEXT.schema, "a"

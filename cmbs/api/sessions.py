@@ -215,16 +215,25 @@ class UpdateCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     title: Annotated[
         str | UnsetType | None,
-        Meta(description="One line for people; null or empty takes it away.", extra_json_schema={"maxLength": MAX_TITLE_LENGTH}),
+        Meta(
+            description="One line for people; null or empty takes it away.",
+            extra_json_schema={"maxLength": MAX_TITLE_LENGTH},
+        ),
     ] = UNSET
     labels: Annotated[Labels, Meta(description="All labels, in the place of those that it had.")] = UNSET
     owner: Annotated[
         str | UnsetType | None,
-        Meta(description="Who answers for the case; null or empty takes it away.", extra_json_schema={"maxLength": MAX_OWNER_LENGTH}),
+        Meta(
+            description="Who answers for the case; null or empty takes it away.",
+            extra_json_schema={"maxLength": MAX_OWNER_LENGTH},
+        ),
     ] = UNSET
     severity: Annotated[
         str | UnsetType | None,
-        Meta(description="How grave it is; null or empty takes it away.", extra_json_schema={"maxLength": MAX_SEVERITY_LENGTH}),
+        Meta(
+            description="How grave it is; null or empty takes it away.",
+            extra_json_schema={"maxLength": MAX_SEVERITY_LENGTH},
+        ),
     ] = UNSET
     agents: Annotated[
         AgentIds | UnsetType,

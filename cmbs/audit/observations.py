@@ -10,8 +10,8 @@ from msgspec import UnsetType
 from cmbs.belief.kernel.causation import CausalGraph, Causation, describe_reading
 from cmbs.belief.kernel.events import Eliminate, read_event
 from cmbs.belief.kernel.kit_stream import MediaType
-from cmbs.belief.kits import KITS
 from cmbs.belief.kernel.session import Session
+from cmbs.belief.kits import KITS
 from cmbs.documents.findings import InvalidDocument
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.kit.graph_kit import Effect, GraphKit

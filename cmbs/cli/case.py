@@ -28,7 +28,9 @@ from cmbs.substrate.listing import CaseFilter, find_sessions_of_kit, labels_of, 
 from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 
 app = typer.Typer(
-    name="case", help="List, open, change, name and close cases: investigations, and the spaces where they act.", no_args_is_help=True
+    name="case",
+    help="List, open, change, name and close cases: investigations, and the spaces where they act.",
+    no_args_is_help=True,
 )
 
 StoreOption = Annotated[str, typer.Option("--store", envvar="CMBS_STORE", help="Which store.", metavar="URL")]
@@ -75,12 +77,8 @@ def open_(
 def update(
     case_id: CaseArgument,
     title: Annotated[str | None, typer.Option(help="One line for people; empty takes it away.", metavar="TEXT")] = None,
-    owner: Annotated[
-        str | None, typer.Option(help="Who answers for it; empty takes it away.", metavar="NAME")
-    ] = None,
-    severity: Annotated[
-        str | None, typer.Option(help="How grave it is; empty takes it away.", metavar="TEXT")
-    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Who answers for it; empty takes it away.", metavar="NAME")] = None,
+    severity: Annotated[str | None, typer.Option(help="How grave it is; empty takes it away.", metavar="TEXT")] = None,
     label: Annotated[
         list[str] | None,
         typer.Option("--label", help="All its labels; may be given several times.", metavar="NAME:VALUE"),

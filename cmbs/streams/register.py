@@ -67,7 +67,7 @@ class Register(Generic[S, M]):
     is not there. A prefix that does not end in a colon is the name of the one stream.
     """
 
-    def __init__(  # noqa: PLR0913 - what makes a register
+    def __init__(
         self,
         prefix: str,
         messages: Mapping[str, type[M]],
@@ -152,9 +152,7 @@ class RegisterKind(Generic[S, M]):
         """Any message may be the first; those that cannot be are refused when they are decided."""
         return True
 
-    def decide(
-        self, state: S | None, command: RegisterCommand[M]
-    ) -> tuple[RegisterAnswer[S], tuple[S, Append] | None]:
+    def decide(self, state: S | None, command: RegisterCommand[M]) -> tuple[RegisterAnswer[S], tuple[S, Append] | None]:
         """Decide on the newest state."""
         register, (stream_id, message, by) = self._register, command
         event = register.record(stream_id, state, message, by, self._ids.new_id(), self._clock.now())

@@ -28,7 +28,19 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
         "bad-deploy": {"component": "checkout", "\U0001f600": 1.5},
         "dns": {"component": "dns"},
     }
-    session_id = belief.declare_session(ONTOLOGY, list(attributes), hypothesis_attributes=attributes).session_id
+    session_id = belief.declare_session(
+        ONTOLOGY,
+        list(attributes),
+        hypothesis_attributes=attributes,
+        owner="ann \U0001f600",
+        severity="high",
+        agents=[AGENT.id, OTHER_AGENT.id],
+        name="INC-1042",
+    ).session_id
+    elsewhere = belief.declare_session(ONTOLOGY, ["a", "b"], name="INC-1043").session_id
+    belief.names.rename(elsewhere, "INC-1044", ROOT)
+    belief.names.release(elsewhere, ROOT)
+    belief.update_case(elsewhere, {"title": "a", "labels": {}, "owner": "ben", "severity": None, "agents": []})
     known = {"op": "eq", "args": ["$case.belief.survivor.component", "checkout"]}
     witnessed = {"op": "eq", "args": ["$case.belief.independent.n_survivors", 1]}
     deployed = {"op": "exists", "args": ["$case.attributes.\U0001f600", "$case.id"]}
@@ -50,7 +62,7 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
         (OpenCase("another", [OTHER_AGENT.id]), ROOT),
     ):
         _say(world, step, actor)
-    for number, case_id in enumerate((opened.case_id, opened.case_id)):
+    for number, case_id in enumerate((opened.case_id, elsewhere, opened.case_id)):
         world.propose(call("ship", key=f"case {number}"), proposal_id=f"case {number}", case_id=case_id)
     world.propose(call("ship", key="no case"), proposal_id="no case")
     message = belief.requests.eliminate("monitor", "1", ["dns"], None)
@@ -65,6 +77,7 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
         (CloseCase(opened.case_id, "solved"), harness),
         (CloseCase(opened.case_id, "solved"), ROOT),
         (opened, ROOT),
+        (CloseCase(opened.case_id, "solved again"), ROOT),
         (CloseCase("never"), ROOT),
     ):
         _say(world, ending, actor)

@@ -147,7 +147,9 @@ def test_a_name_stands_for_the_id_in_paths_queries_and_bodies(served: Served) ->
     session_id = served.begin("INC-1", ["planner"])
     assert served.get("/v1/sessions/inc-1", served.planner).json()["session_id"] == session_id
     body = {"source_id": "probe", "observation_id": "1", "eliminated": ["cache"], "session_id": "INC-1"}
-    assert served.post("/v1/sessions/INC-1/eliminate", body, served.probe).json()["snapshot"]["session_id"] == session_id
+    assert (
+        served.post("/v1/sessions/INC-1/eliminate", body, served.probe).json()["snapshot"]["session_id"] == session_id
+    )
     assert served.restart("p", "INC-1")["case_id"] == session_id
     found = served.get("/v1/spaces/s/proposals?case_id=INC-1", served.operator).json()["proposals"]
     assert [each["proposal_id"] for each in found] == ["p"]

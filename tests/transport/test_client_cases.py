@@ -166,7 +166,9 @@ def test_an_agent_that_may_not_admit_a_case_is_told_so_and_declares_nothing(inci
 
 @pytest.mark.req("CLIENT-09", "CASE-NAME-03")
 def test_a_case_is_found_by_its_name_and_goes_on_where_it_was(incident: Incident) -> None:
-    with incident.agent.case(kit="checkout", name="INC-7", owner="ann", severity="high", labels={"team": "web"}) as case:
+    with incident.agent.case(
+        kit="checkout", name="INC-7", owner="ann", severity="high", labels={"team": "web"}
+    ) as case:
         case.observe("resolves", "yes")
     with incident.agent.case("inc-7") as again:
         assert (again.case_id, again.belief().n_survivors) == (case.case_id, 2)

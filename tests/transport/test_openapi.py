@@ -94,8 +94,7 @@ def values(described: dict[str, Any]) -> list[Any]:
 
 
 WEBHOOKS = {operation.operation_id for operation in WEBHOOK_OPERATIONS}
-UNRECORDED = {
-    "name_case","explain_proposal", "sign_checkpoint", "check_policy", "policy_impact", "put_kit"} | WEBHOOKS
+UNRECORDED = {"name_case", "explain_proposal", "sign_checkpoint", "check_policy", "policy_impact", "put_kit"} | WEBHOOKS
 
 
 def is_recorded(operation: Operation) -> bool:

@@ -122,15 +122,16 @@ async def propose_action(api: AsyncClient, args: ProposeArgs) -> Json:
         if args.proposal_id is None:
             raise
         proposal = await api.get_proposal(args.space_id, proposal_id)
-        if not _is_repeat(args, agent_id, proposal):
+        case_id = None if args.case_id is None else (await api.describe_case(args.case_id)).session_id
+        if not _is_repeat(args, agent_id, case_id, proposal):
             raise
     return await _describe(api, args.space_id, proposal)
 
 
-def _is_repeat(args: ProposeArgs, agent_id: str, proposal: ProposalResponse) -> bool:
+def _is_repeat(args: ProposeArgs, agent_id: str, case_id: str | None, proposal: ProposalResponse) -> bool:
     """Whether a proposal is the one that is made again: by the same agent, of the same call, in the same case."""
     calls = [(each.tool_id, each.args) for each in proposal.candidates if isinstance(each, ToolCallItem)]
-    same_place = (proposal.actor.id, proposal.case_id) == (agent_id, args.case_id)
+    same_place = (proposal.actor.id, proposal.case_id) == (agent_id, case_id)
     return same_place and len(proposal.candidates) == 1 and calls == [(args.tool_id, args.args)]
 
 

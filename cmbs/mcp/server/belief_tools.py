@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from cmbs.api.observations import ObserveResponse
 from cmbs.api.sessions import ApprovalResponse, DeclareConclusionResponse, EliminateResponse
+from cmbs.belief.kernel.case_fields import MAX_TITLE_LENGTH
 from cmbs.belief.kernel.comparisons import ChangeKind
 from cmbs.belief.kernel.looks import MAX_PROBES
-from cmbs.belief.kernel.case_fields import MAX_TITLE_LENGTH
 from cmbs.client import AsyncClient
 from cmbs.errors import BeliefServerError, Conflict, InvalidRequest
 from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page

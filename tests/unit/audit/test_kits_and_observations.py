@@ -10,8 +10,8 @@ from cmbs import offline_verifier
 from cmbs.audit.fsck import check_stream
 from cmbs.audit.transfer import export_lines, import_lines
 from cmbs.belief.kernel.kit_stream import MediaType
-from cmbs.belief.kits import KITS
 from cmbs.belief.kernel.requests import KitReading
+from cmbs.belief.kits import KITS
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry, hash_entry

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.kit_stream import MediaType
-from cmbs.belief.kits import KITS
 from cmbs.belief.kernel.looks import Looks, add_look, count_looks, looks_at, looks_of
 from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kits import KITS
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import (
     Conflict,

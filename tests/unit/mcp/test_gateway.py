@@ -12,9 +12,9 @@ from cmbs.mcp.asking import identify_caller
 from cmbs.mcp.gateway.answers import HANDLES, REPEAT
 from cmbs.mcp.gateway.ledger import GatewayLedger, NotGranted
 from cmbs.system import SystemClock
-from tests.support.transports import ONTOLOGY
 from tests.support.mcp_upstream import ScriptedUpstream, Wire, answer_text, define, open_bench, text_of, tool_of
 from tests.support.subtests import for_each
+from tests.support.transports import ONTOLOGY
 
 CELLS = [(client, upstream) for client in ("modern", "legacy") for upstream in ("modern", "legacy")]
 
@@ -450,9 +450,7 @@ def test_several_upstreams_have_prefixes_and_calls_belong_to_actors_and_cases() 
             assert client.session.instructions == "one:\nbe careful\n\ntwo:\nbe careful"
             await client.call_tool("two_get_status", {})
             assert (first.calls, second.calls) == ([], [("get_status", {})])
-            declared = await bench.operator.declare_session(
-                ontology=ONTOLOGY, hypotheses=["a"], name="INC-7"
-            )
+            declared = await bench.operator.declare_session(ontology=ONTOLOGY, hypotheses=["a"], name="INC-7")
             meta: Any = {"cmbs/case-id": "INC-7"}
             told = await client.call_tool("one_get_status", {}, meta=meta)
             assert text_of(told) == "green"

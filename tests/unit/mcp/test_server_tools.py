@@ -127,9 +127,10 @@ def test_a_case_that_cannot_be_opened_in_a_space_leaves_no_session_or_one_that_t
             assert (await operator.list_sessions()).sessions == []
             opened = await call(client, "open_case", hypotheses=["a"], space_id="ops")
             assert "no case in `ops`" in opened["warning"]
-            opened = await call(client, "open_case", hypotheses=["a"], space_id="ops", name="INC-1")
-            assert "no case in `ops`" in opened["warning"]
-            await refuse(client, "open_case", hypotheses=["a"], name="inc-1")
+            named = {"hypotheses": ["a"], "name": "INC-1"}
+            assert not (await client.call_tool("open_case", named)).is_error
+            assert (await call(client, "read_belief", session_id="INC-1"))["n_survivors"] == 1
+            assert (await client.call_tool("open_case", named)).is_error
             listed = {each.session_id for each in (await operator.list_sessions()).sessions}
             assert opened["handles"]["session_id"] in listed
             wrong = await call(client, "propose_action", space_id="ops", tool_id="restart", args={"pod": 3})

@@ -131,7 +131,10 @@ def _begin() -> Moment:
         CreateSpace("s", policy={"constraint.restart": gated(when=TIED)}),
         RegisterTool(caller_tool("restart")),
         *(IssueCapability(Capability(agent, agent, ["restart"])) for agent in AGENTS),
-        *(OpenCase(case_id, [agent], belief=[BeliefReading(case_id, found=True)]) for case_id, agent in AGENT_OF.items()),
+        *(
+            OpenCase(case_id, [agent], belief=[BeliefReading(case_id, found=True)])
+            for case_id, agent in AGENT_OF.items()
+        ),
     ]
     for message in setup:
         event = decide(space, message, ROOT, _stamp(space))

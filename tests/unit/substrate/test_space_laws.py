@@ -51,7 +51,6 @@ from tests.support.spaces import (
     SECOND,
     SPACE,
     STREAM,
-    World,
     call,
     caller_tool,
     change_policy,
