@@ -218,7 +218,9 @@ def open_its_own_gate(desk: Desk, checks: Checks, sessions: dict[str, str]) -> N
     checks.expect("through the incident that is solved", elsewhere, no_case)
     case = {"case_id": f"INC-{SOLVED}", "agents": [agent]}
     opened = desk.ask(agent, "/v1/spaces/ops/cases", case)
-    checks.expect("it admits that case for itself", (opened["granted"], opened["reason_code"]), (False, "NOT_AUTHORISED"))
+    checks.expect(
+        "it admits that case for itself", (opened["granted"], opened["reason_code"]), (False, "NOT_AUTHORISED")
+    )
     again = desk.restart(GREEDY, proposal_id="there again", case_id=f"INC-{SOLVED}")
     checks.expect("  its restart there", again, no_case)
     checks.expect("its first restart", desk.status(GREEDY), "parked")

@@ -107,9 +107,13 @@ class NameRegistry:
     def import_names(self, entries: Sequence[StoredEntry], head: Head) -> None:
         """Take names over from their log, each that is free here for a case that is here and has none.
 
-        LedgerCorrupt where the log does not verify to `head`. A name in use is never taken.
+        Where there are no names yet and all the cases are here, the log is taken over byte for byte. LedgerCorrupt
+        where it does not verify to `head`. A name in use is never taken.
         """
         brought = NAMES.verify(NAMES_STREAM, entries, head)
+        if self._peek() is None and all(self._log.head(session_id) is not None for session_id in brought.names):
+            self._streams.adopt(NAMES_STREAM, entries)
+            return
         for session_id, name in sorted(brought.names.items()):
             is_free = self.find(name) is None and self._log.head(name) is None
             if is_free and self.name_of(session_id) is None and self._log.head(session_id) is not None:

@@ -487,7 +487,7 @@ class BeliefServer(SessionReader):
         try:
             answer = await self._sessions.perform_async(command)
             if command.name is not None:
-                await asyncio.to_thread(self._claim_name, command)
+                await asyncio.to_thread(self._claim_name, command.name, command)
             return answer
         except InvalidHypothesisId as exc:
             raise await asyncio.to_thread(self._explain_unknown, command, exc) from exc
@@ -496,15 +496,16 @@ class BeliefServer(SessionReader):
         session = self._sessions.find_cached(command.session_id)
         return error if session is None else explain_unknown(session, error)
 
-    def _claim_name(self, command: Command) -> None:
+    def _claim_name(self, name: str, command: Command) -> None:
         """Have a case that was declared take its name, unless it has one: then the declaration is a repeat."""
-        if command.name is not None and self.names.name_of(command.session_id) is None:
-            self.names.claim(command.name, command.session_id, command.named_by)
+        if self.names.name_of(command.session_id) is None:
+            self.names.claim(name, command.session_id, command.named_by)
 
     def _answer(self, command: Command) -> Answer:
         try:
             answer = self._sessions.perform(command)
-            self._claim_name(command)
+            if command.name is not None:
+                self._claim_name(command.name, command)
             return answer
         except InvalidHypothesisId as exc:
             raise self._explain_unknown(command, exc) from exc

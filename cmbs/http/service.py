@@ -208,7 +208,8 @@ class Service:
             request = await asyncio.get_running_loop().run_in_executor(_DECODING, Request, *received)
         else:
             request = Request(*received)
-        if request.query or request.message is not None:
+        said = request.message
+        if request.query or getattr(said, "session_id", None) or getattr(said, "case_id", None):
             await self._name_cases_in(request)
         response = await endpoint.handler(request)
         if isinstance(response, EventStream) or not (request.selection or endpoint.operation.takes_preference):

@@ -28,7 +28,7 @@ from cmbs.spi.stored_rows import (
 )
 from cmbs.stores._sqlite_journal import SQLiteJournal, find_journal_faults
 from cmbs.stores._sqlite_schema import DELETE_TERM, INSERT_LISTING, INSERT_TERM, find_schema_faults
-from cmbs.stores.session_search import listing_row, lost_terms, new_terms, newest_listings
+from cmbs.stores.session_search import changed_terms, listing_row, newest_listings
 
 EVENT_COLUMNS = (
     "stream_id",
@@ -103,8 +103,9 @@ def write_listings(connection: sqlite3.Connection, appends: Sequence[Append]) ->
         # Mostly the state and the title are the same, and then no index is touched.
         if connection.execute(_UPDATE_LISTING, (row.summary, row.session_id, row.state, row.search)).rowcount == 0:
             connection.execute(INSERT_LISTING, row)
-    connection.executemany(DELETE_TERM, lost_terms(appends))
-    connection.executemany(INSERT_TERM, new_terms(appends))
+    found, lost = changed_terms(appends)
+    connection.executemany(DELETE_TERM, lost)
+    connection.executemany(INSERT_TERM, found)
 
 
 class SQLiteRows(SQLiteJournal, ABC):
@@ -177,7 +178,7 @@ class SQLiteRows(SQLiteJournal, ABC):
 
     def expect_terms(self, item: Append) -> list[Row]:
         """The rows by which a session is found."""
-        return [row._asdict() for row in new_terms([item])]
+        return [row._asdict() for row in changed_terms([item]).found]
 
     def expect_session(self, first: Append, newest: Append) -> Row:
         """The row that the triggers write."""

@@ -57,25 +57,25 @@ def newest_listings(appends: Iterable[Append]) -> list[ListingRow]:
     return [make_listing_row(session_id, listing) for session_id, listing in newest.items()]
 
 
-def new_terms(appends: Iterable[Append]) -> list[TermRow]:
-    """The rows by which sessions are found since these entries, each once; they may be there already."""
-    return [row for row, is_found in _changed_terms(appends).items() if is_found]
+class ChangedTerms(NamedTuple):
+    """Rows by which sessions are found since some entries, and rows by which they no longer are; each once.
+
+    The first may be there already, the second may never have been there.
+    """
+
+    found: list[TermRow]
+    lost: list[TermRow]
 
 
-def lost_terms(appends: Iterable[Append]) -> list[TermRow]:
-    """The rows by which sessions are no longer found after all of these entries; they may never have been there."""
-    return [row for row, is_found in _changed_terms(appends).items() if not is_found]
-
-
-def _changed_terms(appends: Iterable[Append]) -> dict[TermRow, bool]:
-    """Each row that these entries concern, and whether it is there after the last of them."""
-    found: dict[TermRow, bool] = {}
+def changed_terms(appends: Iterable[Append]) -> ChangedTerms:
+    """What becomes of the rows by which sessions are found, after the last of these entries."""
+    rows: dict[TermRow, bool] = {}
     for item in appends:
         session = item.session
         if session is not None and session.listing is not None:
             for terms, is_found in ((session.lost_terms, False), (session.terms, True)):
-                found.update((TermRow(item.stream_id, term, session.listing.created_ts), is_found) for term in terms)
-    return found
+                rows.update((TermRow(item.stream_id, term, session.listing.created_ts), is_found) for term in terms)
+    return ChangedTerms([row for row, is_found in rows.items() if is_found], [row for row in rows if not rows[row]])
 
 
 def build_search(

@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cmbs.belief.kernel.checkpoint import STATE_DIGESTS, freeze, thaw
-from cmbs.belief.kernel.events import Declare, Eliminate, EnterObligation, Event, Message, Repeat, Stamp, read_event
+from cmbs.belief.kernel.events import (
+    Declare,
+    Eliminate,
+    EnterObligation,
+    Event,
+    Message,
+    Repeat,
+    Stamp,
+    UpdateCase,
+    read_event,
+)
 from cmbs.belief.kernel.listed import find_lost_terms, find_new_terms, list_session
 from cmbs.belief.kernel.replay import catch_up
 from cmbs.belief.kernel.requests import Command, Limits
@@ -137,7 +147,7 @@ def append_of(before: Session | None, after: Session, event: Event, checkpoint: 
             universe,
             listing,
             find_new_terms(after, listing, event),
-            find_lost_terms(before, listing, event),
+            find_lost_terms(before, listing, event) if before is not None and isinstance(message, UpdateCase) else (),
         ),
         checkpoint,
     )

@@ -54,10 +54,8 @@ def reports_of(declared: Session, observations: Iterable[tuple[Observation, Appl
     return reports
 
 
-def find_lost_terms(before: Session | None, after: Listing, event: Event) -> Sequence[bytes]:
+def find_lost_terms(before: Session, after: Listing, event: Event) -> Sequence[bytes]:
     """By what a session is no longer found since its newest event, which changed its case."""
-    if before is None or not isinstance(event.message, UpdateCase):
-        return ()
     kept = set(terms_of_case(after))
     return [term for term in terms_of_case(list_session(before, event)) if term not in kept]
 

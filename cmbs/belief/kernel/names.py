@@ -84,14 +84,9 @@ class CaseNames(msgspec.Struct, frozen=True):
         return sorted(found)
 
 
-def is_id_like(text: str) -> bool:
-    """Whether a text has the form of an id that this software makes, so that it names no case."""
-    return _UUID.fullmatch(text) is not None
-
-
 def may_be_name(text: str) -> bool:
-    """Whether a text could be the name of a case."""
-    return _NAME.fullmatch(text) is not None and not is_id_like(text)
+    """Whether a text could be the name of a case: it has not the form of an id that this software makes."""
+    return _NAME.fullmatch(text) is not None and _UUID.fullmatch(text) is None
 
 
 def check_name(name: object) -> str:

@@ -268,6 +268,13 @@ def test_a_fork_and_an_import_never_take_a_name_in_use() -> None:
     head = target.log.head(NAMES_STREAM)
     list(import_lines(target, lines))
     assert target.log.head(NAMES_STREAM) == head
+    # Where there are none yet, their log is taken over as it is, if all its cases are there.
+    for sessions, is_whole in (([kept, taken], True), ([kept], False)):
+        empty = BeliefServer(store=InMemoryStore())
+        list(import_lines(empty, export_lines(source.log, [*sessions, NAMES_STREAM])))
+        assert (empty.log.read(NAMES_STREAM) == source.log.read(NAMES_STREAM)) == is_whole
+        assert [empty.names.name_of(each) for each in sessions] == ["INC-1", "INC-2"][: len(sessions)]
+        assert empty.names.find("INC-2") == (taken if is_whole else None)
 
 
 def test_the_register_is_part_of_what_is_checked_and_watched() -> None:
