@@ -24,7 +24,7 @@ def store_sessions(log: AuditLog, sessions: int) -> str:
     for number in range(sessions):
         session_id = _uuid(f"session {number}")
         declared = decide_declare(session_id, message, Stamp(_uuid(f"event {number}"), _moment(number)))
-        appends.append(append_of(evolve(None, declared), declared))
+        appends.append(append_of(None, evolve(None, declared), declared))
     _write(log, appends)
     return appends[-1].stream_id
 

@@ -61,15 +61,14 @@ SESSION_FILTERS = (
     ORDER,
     Parameter(
         "state",
-        "Only those that stand so: the first that holds of `terminated`, `contradiction` (no survivor is left),"
-        " `concluded` (a conclusion was accepted) and `open`.",
+        "Only those in this state.",
         {"type": "string", "enum": [each.value for each in SessionStanding]},
         "open",
     ),
     Parameter("kit", "Only those that were declared from this provider.", _TEXT, "web-shop"),
     Parameter(
         "agent",
-        "Only those that this agent may or might work on, or that this authenticated actor declared or reported in.",
+        "Only those that this agent declared, reported in, or was listed to work on.",
         _TEXT,
         "planner",
     ),

@@ -202,8 +202,7 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     agents: Annotated[
         AgentIds | UnsetType,
         Meta(
-            description="Ids of the agents that may work on the case. An agent that names none lists itself;"
-            " otherwise, without any, that is not restricted.",
+            description="Who may work on the case. By default an agent lists itself; nothing else is a limit.",
             extra_json_schema={"minItems": 1},
         ),
     ] = UNSET
@@ -239,7 +238,7 @@ class UpdateCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         AgentIds | UnsetType,
         Meta(
             description="All agents that may work on it from now on, in the place of those that it listed; an empty"
-            " list is nobody. For operators."
+            " list means none. For operators."
         ),
     ] = UNSET
     session_id: SessionIdInBody = UNSET

@@ -63,8 +63,8 @@ class Declarations:
         stamp: Callable[[str | None, Actor | None], Stamp],
         policy: SessionPolicy,
         providers: Providers,
-        names: NameRegistry,
         *,
+        names: NameRegistry,
         graph_kits: GraphKits,
     ) -> None:
         self._log = log
@@ -89,24 +89,18 @@ class Declarations:
         provider: str | None = None,
         kit: str | KitChoice | None = None,
         symptoms: Iterable[str] | None = None,
-        title: Any = None,
-        labels: Any = None,
-        owner: Any = None,
-        severity: Any = None,
-        agents: Any = None,
         name: str | None = None,
         named_by: Actor | None = None,
         idempotency_key: str | None = None,
         actor: Actor | None = None,
+        **said: Any,
     ) -> Command:
-        """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
+        """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`.
+
+        `said` is what is said of it as a case, as `build_case_fields` takes it.
+        """
         session_id = self.choose_id(idempotency_key, actor)
-        if agents is None and actor is not None and actor.kind is ActorKind.AGENT:
-            agents = [actor.id]
-        case = build_case_fields(title, labels, owner, severity, agents)
-        # A repeat of a declaration goes by the name that its case has by now.
-        if name is not None and self._names.name_of(session_id) is None:
-            self._names.require_free(name, session_id)
+        case = build_case_fields(**{**said, "agents": _choose_agents(said.get("agents"), actor)})
         reference = note = store_id = graph_kit = None
         policy, chosen = policy or self._policy, self._providers.own
         if chosen is None and (provider is not None or kit is not None):
@@ -130,13 +124,10 @@ class Declarations:
             begun = None if idempotency_key is None else self._find_begun(session_id)
             store_id = self._identify_store(begun)
             if hypotheses is None:
-                declared = None if begun is None else universe_of_declaration(begun)
-                ontology, universe = anchor(self._remote, session_id, self._requests.ontology(ontology), declared)
-                if graph_kit is not None and declared is None:
-                    universe = self._narrow(universe, graph_kit, wrong or ())
+                ontology, universe = self._find_universe(session_id, ontology, begun, graph_kit, wrong)
                 hypotheses = universe.hypothesis_ids
                 if hypothesis_attributes is None:
-                    limit = None if declared is not None else self._requests.limits.attribute_bytes
+                    limit = None if begun is not None else self._requests.limits.attribute_bytes
                     hypothesis_attributes, note = attributes_of_graph(universe, limit)
         message = self._requests.declare(
             ontology, hypotheses, metadata, policy, reference, hypothesis_attributes, store_id, case
@@ -144,16 +135,32 @@ class Declarations:
         if wrong is not None:
             message = msgspec.structs.replace(message, symptoms=wrong)
         event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
-        return Command(
-            session_id,
-            message,
-            idempotency_key,
-            declared=event,
-            actor=actor,
-            note=note,
-            name=name,
-            named_by=named_by or actor,
-        )
+        command = Command(session_id, message, idempotency_key, declared=event, actor=actor, note=note)
+        return command if name is None else self._with_name(command, name, named_by or actor)
+
+    def _with_name(self, command: Command, name: str, named_by: Actor | None) -> Command:
+        """The command for a case of this name; Conflict where another has it.
+
+        A repeat goes by the name that its case has by now.
+        """
+        if self._names.name_of(command.session_id) is None:
+            self._names.require_free(name, command.session_id)
+        return msgspec.structs.replace(command, name=name, named_by=named_by)
+
+    def _find_universe(
+        self,
+        session_id: str,
+        ontology: OntologyBundle,
+        begun: Declare | None,
+        graph_kit: GraphKit | None,
+        symptoms: Sequence[str] | None,
+    ) -> tuple[OntologyBundle, AnchoredUniverse]:
+        """The universe of a session over a causal graph, with the version of the graph; of one begun, that it has."""
+        declared = None if begun is None else universe_of_declaration(begun)
+        ontology, universe = anchor(self._remote, session_id, self._requests.ontology(ontology), declared)
+        if graph_kit is not None and declared is None:
+            universe = self._narrow(universe, graph_kit, symptoms or ())
+        return ontology, universe
 
     def _check_symptoms(self, graph_kit: GraphKit | None, symptoms: Iterable[str] | None) -> list[str] | None:
         """The symptoms of a session over a kit of a causal graph, which needs some, as no other does."""
@@ -232,6 +239,11 @@ class Declarations:
         if begun is not None:
             return None if isinstance(begun.store_id, UnsetType) else begun.store_id
         return None if self._agreement is None else self._agreement.identify()
+
+
+def _choose_agents(agents: Any, actor: Actor | None) -> Any:
+    """Who may work on a case: an agent that names none lists itself."""
+    return [actor.id] if agents is None and actor is not None and actor.kind is ActorKind.AGENT else agents
 
 
 def _find_ontology(provider: HypothesisProvider | GraphKit) -> OntologyBundle | None:

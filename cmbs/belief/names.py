@@ -48,7 +48,7 @@ class NameRegistry:
     def resolve(self, text: str) -> str:
         """The id of the case that is meant: an id is what it is, and a name is that of its case.
 
-        A text that is neither is given back as it is, so that whoever looks for a session says what is not there.
+        A text that is neither is given back as it is, so that the search for a session says what is not there.
         """
         if not may_be_name(text) or self._log.head(text) is not None:
             return text

@@ -125,7 +125,7 @@ class BeliefServer(SessionReader):
             self._stamp,
             self._policy,
             self._providers,
-            self.names,
+            names=self.names,
             graph_kits=graph_kits,
         )
         self.declaration = self._declarations.command

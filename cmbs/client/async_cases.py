@@ -99,7 +99,7 @@ class AsyncCase:
         declares = sorted(self._options.keys() - {"space", "agents", "attributes"})
         if declares:
             raise InvalidRequest(
-                f"case `{case}` is there already, so `{declares[0]}` says nothing; leave it out, or do not name the case",
+                f"case `{case}` is there already; leave `{declares[0]}` out, or do not name the case",
                 {"field": declares[0], "next": "declare another case, or update this one"},
             )
         return await self.client.describe_case(case)

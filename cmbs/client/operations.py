@@ -115,8 +115,7 @@ class Operations:
             labels: Names and texts to find it by.
             owner: Who answers for the case.
             severity: How grave it is, in your own words.
-            agents: Ids of the agents that may work on the case. An agent that names none lists itself; otherwise,
-                without any, that is not restricted.
+            agents: Who may work on the case. By default an agent lists itself; nothing else is a limit.
             name: A name that no other case of this server has, such as `INC-1042`; accepted wherever its id is.
         """
         answer: DeclareSessionResponse = self._call(
@@ -166,12 +165,9 @@ class Operations:
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            state: Only those that stand so: the first that holds of `terminated`, `contradiction` (no survivor is
-                left), `concluded` (a conclusion was accepted) and `open`. One of `terminated`, `contradiction`,
-                `concluded`, `open`.
+            state: Only those in this state. One of `terminated`, `contradiction`, `concluded`, `open`.
             kit: Only those that were declared from this provider.
-            agent: Only those that this agent may or might work on, or that this authenticated actor declared or
-                reported in.
+            agent: Only those that this agent declared, reported in, or was listed to work on.
             name: Only the one that has this name.
             owner: Only those that this person answers for.
             severity: Only those of this severity.
@@ -251,7 +247,7 @@ class Operations:
             owner: Who answers for the case; null or empty takes it away.
             severity: How grave it is; null or empty takes it away.
             agents: All agents that may work on it from now on, in the place of those that it listed; an empty list
-                is nobody. For operators.
+                means none. For operators.
         """
         answer: UpdateCaseResponse = self._call(
             "update_case",
@@ -267,7 +263,7 @@ class Operations:
     def name_case(self, session_id: str, *, name: str | None = None) -> SessionCase:
         """Name a case, or release its name.
 
-        A name is unique in the server. For operators; whoever declares a case can name it then.
+        A name is unique in the server. For operators; a declaration can name its case too.
 
         Args:
             session_id: The session, by its id or the name of its case.

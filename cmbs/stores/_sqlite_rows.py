@@ -28,7 +28,7 @@ from cmbs.spi.stored_rows import (
 )
 from cmbs.stores._sqlite_journal import SQLiteJournal, find_journal_faults
 from cmbs.stores._sqlite_schema import DELETE_TERM, INSERT_LISTING, INSERT_TERM, find_schema_faults
-from cmbs.stores.session_search import changed_terms, listing_row, newest_listings
+from cmbs.stores.session_search import listing_row, newest_listings, sort_terms
 
 EVENT_COLUMNS = (
     "stream_id",
@@ -103,7 +103,7 @@ def write_listings(connection: sqlite3.Connection, appends: Sequence[Append]) ->
         # Mostly the state and the title are the same, and then no index is touched.
         if connection.execute(_UPDATE_LISTING, (row.summary, row.session_id, row.state, row.search)).rowcount == 0:
             connection.execute(INSERT_LISTING, row)
-    found, lost = changed_terms(appends)
+    found, lost = sort_terms(appends)
     connection.executemany(DELETE_TERM, lost)
     connection.executemany(INSERT_TERM, found)
 
@@ -178,7 +178,7 @@ class SQLiteRows(SQLiteJournal, ABC):
 
     def expect_terms(self, item: Append) -> list[Row]:
         """The rows by which a session is found."""
-        return [row._asdict() for row in changed_terms([item]).found]
+        return [row._asdict() for row in sort_terms([item]).found]
 
     def expect_session(self, first: Append, newest: Append) -> Row:
         """The row that the triggers write."""

@@ -67,7 +67,7 @@ class ChangedTerms(NamedTuple):
     lost: list[TermRow]
 
 
-def changed_terms(appends: Iterable[Append]) -> ChangedTerms:
+def sort_terms(appends: Iterable[Append]) -> ChangedTerms:
     """What becomes of the rows by which sessions are found, after the last of these entries."""
     rows: dict[TermRow, bool] = {}
     for item in appends:

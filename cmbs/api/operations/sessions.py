@@ -95,7 +95,7 @@ SESSION_OPERATIONS: tuple[Operation, ...] = (
         "/v1/sessions/{session_id}/name",
         "name_case",
         "Name a case, or release its name",
-        "A name is unique in the server. For operators; whoever declares a case can name it then.",
+        "A name is unique in the server. For operators; a declaration can name its case too.",
         sessions.SessionCase,
         sessions.NameCaseRequest,
         errors=(*_SESSION, ErrorCode.CONFLICT),

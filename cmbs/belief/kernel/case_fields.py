@@ -68,7 +68,7 @@ class _Recorded(Protocol):
 
 
 class CaseRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The same of a session as it is now: empty texts where there are none, and None where agents are not restricted."""
+    """The same of a session as it is now: empty texts where there are none, None where agents are not restricted."""
 
     title: str = ""
     labels: dict[str, str] = {}
@@ -166,10 +166,10 @@ def check_agents(agents: Any) -> list[str]:
 def require_case_fields(message: _Recorded, *, is_update: bool) -> None:
     """ValueError where an event records what no request could have said."""
     try:
-        for name in _TEXTS:
+        for name, (longest, limit) in _TEXTS.items():
             text = getattr(message, name)
             if text is not UNSET and (text is not None or not is_update):
-                _check_text(name, text, *_TEXTS[name])
+                _check_text(name, text, longest, limit)
         labels, agents = message.labels, message.agents
         if not isinstance(labels, UnsetType) and (
             check_labels(msgspec.json.decode(labels)) != labels or (bytes(labels) == b"{}" and not is_update)

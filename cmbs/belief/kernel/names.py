@@ -35,7 +35,7 @@ class NameVerb(StrEnum):
 
 
 class ClaimName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A case takes a name. `instead_of` is the name that it had, which it gives up with this; None where it had none."""
+    """A case takes a name. `instead_of` is the one that it had, which it gives up with this; None where it had none."""
 
     name: str
     session_id: str
@@ -123,7 +123,7 @@ def refuse_taken(name: str, session_id: str) -> Conflict:
 def decide_name(stream_id: str, names: CaseNames | None, message: NameMessage, by: Actor) -> bool:
     """Whether a message changes anything. Conflict where another case has the name.
 
-    Whoever declares a case may claim a name for it; giving a name up, for another or for none, is for operators.
+    A name may be claimed for a case that has none; giving a name up, for another or for none, is for operators.
     """
     if stream_id != NAMES_STREAM:
         raise ValueError(f"names are in `{NAMES_STREAM}`")

@@ -283,24 +283,31 @@ def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> E
     return _record(session, message, stamp)
 
 
+def _find_repeat(session: Session, message: Message, key: str, stamp: Stamp) -> Repeat | None:
+    """The event that was recorded under an idempotency key; Conflict where it is of another message."""
+    known = find_request(session.requests, key, stamp.actor)
+    if known is None:
+        return None
+    if known.fingerprint != fingerprint(message):
+        raise Conflict(
+            f"idempotency key `{key}` was used for another request",
+            {
+                "idempotency_key": key,
+                "field": "idempotency_key",
+                "found": key,
+                "accepted": "a key that you have not used in this session",
+                "next": "send a new request under a key of its own, and a repeat as it was",
+                "event_id": session.events.at(known.seq)[0],
+            },
+        )
+    return Repeat(known.seq)
+
+
 def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
     """The decision on any message to a session that exists."""
-    if stamp.idempotency_key is not None:
-        known = find_request(session.requests, stamp.idempotency_key, stamp.actor)
-        if known is not None:
-            if known.fingerprint != fingerprint(message):
-                raise Conflict(
-                    f"idempotency key `{stamp.idempotency_key}` was used for another request",
-                    {
-                        "idempotency_key": stamp.idempotency_key,
-                        "field": "idempotency_key",
-                        "found": stamp.idempotency_key,
-                        "accepted": "a key that you have not used in this session",
-                        "next": "send a new request under a key of its own, and a repeat as it was",
-                        "event_id": session.events.at(known.seq)[0],
-                    },
-                )
-            return Repeat(known.seq)
+    known = None if stamp.idempotency_key is None else _find_repeat(session, message, stamp.idempotency_key, stamp)
+    if known is not None:
+        return known
     match message:
         case Eliminate():
             return decide_eliminate(session, message, stamp)
@@ -338,22 +345,7 @@ def evolve(session: Session | None, event: Event) -> Session:
     verdict = None
     match message:
         case Eliminate():
-            applied = body.delta.eliminated
-            gone = set(applied)
-            ignored = tuple([asked for asked in message.eliminated if asked not in gone])
-            observation = (message.source_id, message.observation_id)
-            effect = Applied(body.seq, tuple(applied), ignored, _find_speaker(session, event))
-            if message.probe is not None:
-                probe_id = message.probe.probe_id
-                effect = replace(effect, probe_id=probe_id, response_hash=hash_response(bytes(message.probe.response)))
-                changes["looks"] = add_look(session.looks, probe_id, observation)
-            if effect.actor_id is not None:
-                changes["speakers"] = session.speakers.hear(effect.actor_id, message.eliminated)
-            changes["observations"] = session.observations.append(observation, effect)
-            survivors = session.survivors.eliminate(applied) if event.survivors is None else event.survivors
-            changes["survivors"] = survivors
-            drop = (len(session.survivors), len(survivors))
-            changes["reports"] = session.reports.hear(message.source_id, effect.actor_id, body.seq, drop)
+            changes |= _evolve_elimination(session, message, event)
         case EnterObligation():
             record = ObligationRecord(message.min_total_eliminations, body.seq, session.eliminated_total)
             changes["obligations"] = {**session.obligations, message.obligation_id: record}
@@ -369,6 +361,28 @@ def evolve(session: Session | None, event: Event) -> Session:
         case _:
             assert_never(message)
     return replace(session, events=session.events.append(body.event_id, verdict), **changes)
+
+
+def _evolve_elimination(session: Session, message: Eliminate, event: Event) -> dict[str, Any]:
+    """What an elimination changes, whatever it took out."""
+    body, applied = event.body, event.body.delta.eliminated
+    gone = set(applied)
+    ignored = tuple([asked for asked in message.eliminated if asked not in gone])
+    observation = (message.source_id, message.observation_id)
+    effect = Applied(body.seq, tuple(applied), ignored, _find_speaker(session, event))
+    changes: dict[str, Any] = {}
+    if message.probe is not None:
+        probe_id = message.probe.probe_id
+        effect = replace(effect, probe_id=probe_id, response_hash=hash_response(bytes(message.probe.response)))
+        changes["looks"] = add_look(session.looks, probe_id, observation)
+    if effect.actor_id is not None:
+        changes["speakers"] = session.speakers.hear(effect.actor_id, message.eliminated)
+    changes["observations"] = session.observations.append(observation, effect)
+    survivors = session.survivors.eliminate(applied) if event.survivors is None else event.survivors
+    changes["survivors"] = survivors
+    drop = (len(session.survivors), len(survivors))
+    changes["reports"] = session.reports.hear(message.source_id, effect.actor_id, body.seq, drop)
+    return changes
 
 
 def _evolve_grant(

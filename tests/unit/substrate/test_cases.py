@@ -175,7 +175,7 @@ def test_a_closed_case_is_admitted_again_and_the_history_shows_both(incidents: I
     again = incidents.open_case("c", n=2)
     assert (again.repeated, again.event.result.granted) == (False, True)
     case = again.space.cases["c"]
-    assert (case.status, case.seq, case.agents, case.closed_seq) == (CaseStatus.OPEN, again.seq, {"agent"}, None)
+    assert (case.status, case.seq, case.agents, case.closed_seq) == (CaseStatus.OPEN, again.seq, frozenset({"agent"}), None)
     assert outcome(incidents.restart("p", "c")) == DEFERRED
     verbs = [read_space_event(each).body.verb for each in incidents.log.read(f"space:{SPACE}")]
     assert verbs.count("OPEN_CASE") == 2
@@ -199,7 +199,7 @@ def test_a_space_narrows_the_agents_of_a_case_and_never_widens_them(incidents: I
     assert outcome(incidents.restart("q", "c", OTHER, OTHER_TOKEN)) == NO_CASE
     incidents.close_case("c")
     whole = incidents.world.say(OpenCase("c"), ROOT).space.cases["c"]
-    assert (whole.agents, whole.known_agents) == (frozenset(), {"agent", "other"})
+    assert (whole.agents, whole.known_agents) == (frozenset[str](), frozenset({"agent", "other"}))
     assert outcome(incidents.restart("r", "c", OTHER, OTHER_TOKEN)) == DEFERRED
     with pytest.raises(InvalidRequest, match="lists no agents"):
         incidents.world.say(OpenCase(incidents.declare("free")), ROOT)
@@ -236,7 +236,7 @@ def test_a_case_that_begins_to_list_agents_closes_to_those_that_it_does_not(inci
 
 
 @pytest.mark.req("CASE-OPEN-06")
-def test_a_proposal_in_a_case_that_nobody_knows_is_an_error_and_not_recorded(incidents: Incidents) -> None:
+def test_a_proposal_in_an_unknown_case_is_an_error_and_not_recorded(incidents: Incidents) -> None:
     incidents.begin("checkout-1")
     head = incidents.world.space.head
     with pytest.raises(RecordNotFound, match="did you mean `checkout-1`"):
