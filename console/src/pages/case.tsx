@@ -28,7 +28,8 @@ export function OneCase({ named, children }: { named: string; children: (about: 
     <Page title={isUnknown ? "No such case" : named}>
       {found.error === null ? <Panel><Skeleton height={104} /></Panel> : (
         <Panel title={isUnknown ? "No such case" : "This session cannot be shown"}>
-          {isUnknown ? <p class="pad">No case has the name or the id <span class="mono">{named}</span>. It may have been renamed.</p> : <Failure error={found.error} retry={found.again} />}
+          <Failure error={found.error} retry={found.again} />
+          {isUnknown && <p class="pad">No case has this name or id. It may have been renamed.</p>}
           <p class="pad"><Link to="" class="under">All cases</Link></p>
         </Panel>
       )}

@@ -46,8 +46,8 @@ export async function listProposals(space_id: string, query: ProposalsQuery, mos
 export async function findCases(session: string): Promise<{ space: string; case: Case }[]> {
   const found: { space: string; case: Case }[] = [];
   for (const space of await listSpaces()) {
-    const params = { path: { space_id: space, case_id: session } };
-    const admitted = await find(api.GET("/v1/spaces/{space_id}/cases/{case_id}", { params }));
+    const cases = await listCases(space, { text: session }, 500);
+    const admitted = cases.find((each) => each.case_id === session);
     if (admitted) found.push({ space, case: admitted });
   }
   return found;
