@@ -6,11 +6,11 @@ from hashlib import sha256
 from itertools import count, islice
 
 from bench.harness import ONTOLOGY, SOURCE, hypothesis_ids
+from cmbs.belief.kernel.case_fields import build_case_fields
 from cmbs.belief.kernel.events import Declare, Eliminate, Stamp
 from cmbs.belief.kernel.kind import BeliefKind, append_of
 from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide_declare, evolve
-from cmbs.belief.kernel.titles import build_titles
 from cmbs.messages import Actor, ActorKind, SessionPolicy
 from cmbs.spi import Append, AuditLog
 
@@ -24,7 +24,7 @@ def store_sessions(log: AuditLog, sessions: int) -> str:
     for number in range(sessions):
         session_id = _uuid(f"session {number}")
         declared = decide_declare(session_id, message, Stamp(_uuid(f"event {number}"), _moment(number)))
-        appends.append(append_of(evolve(None, declared), declared))
+        appends.append(append_of(None, evolve(None, declared), declared))
     _write(log, appends)
     return appends[-1].stream_id
 
@@ -41,8 +41,8 @@ def store_listed_sessions(log: AuditLog, sessions: int) -> None:
     for number in range(sessions):
         session_id = _uuid(f"session {number}")
         actor = Actor(ActorKind.AGENT, f"agent-{number % 20}", authenticated=True, key_id="bench")
-        titles = build_titles(f"Incident {number}", {"team": str(number % 50), "severity": str(number % 4)})
-        message = Declare(ONTOLOGY, ["a", "b"], SessionPolicy(), title=titles.title, labels=titles.labels)
+        case = build_case_fields(f"Incident {number}", {"team": str(number % 50), "severity": str(number % 4)})
+        message = Declare(ONTOLOGY, ["a", "b"], SessionPolicy(), title=case.title, labels=case.labels)
         declared = decide_declare(session_id, message, stamp(None, actor))
         report = Eliminate(f"source-{number % 5}", "observation", ["a", "b"][: number % 3])
         session: Session | None = None

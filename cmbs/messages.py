@@ -32,6 +32,7 @@ class Verb(StrEnum):
     REQUEST_EXIT = "REQUEST_EXIT"
     DECLARE_CONCLUSION = "DECLARE_CONCLUSION"
     REQUEST_TERMINATION = "REQUEST_TERMINATION"
+    UPDATE_CASE = "UPDATE_CASE"
 
 
 class ActorKind(StrEnum):
@@ -415,6 +416,13 @@ class TerminationOutcome(NamedTuple):
 
     approved: bool
     reason: str
+    snapshot: BeliefSnapshot
+    audit_event_id: str
+
+
+class UpdateCaseOutcome(NamedTuple):
+    """Answer to UPDATE_CASE."""
+
     snapshot: BeliefSnapshot
     audit_event_id: str
 

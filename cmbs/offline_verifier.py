@@ -48,12 +48,18 @@ HASH_BYTES = 32
 NO_HASH = "0" * 64
 SPACE_PREFIX = "space:"
 KIT_PREFIX = "kit:"
+NAMES_STREAM = "names:server"
 
 HEX_HASH = re.compile(r"[0-9a-f]{64}")
 LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 NOT_OF_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 MAX_LINE_LENGTH = 200
 MAX_LABELS = 32
+MAX_CASE_AGENTS = 100
+MAX_AGENT_ID_LENGTH = 1024
+CASE_TEXTS = {"title": 200, "owner": 200, "severity": 40}
+CASE_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 # Strings with the escapes of RFC 8785 and no others; outside of strings, no white space.
 CANONICAL_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f]))*+"'
@@ -340,18 +346,29 @@ def take_text(value: Any, place: str) -> str:
     return value
 
 
-def check_titles(payload: dict[str, Any]) -> None:
-    """A title and labels, where there are any: lines of text, and names of labels."""
+def check_case_fields(payload: dict[str, Any], least: int) -> None:
+    """What is said of a case: lines of text, names of labels, agents; so many labels and agents where there are any.
+
+    An update, of none at least, takes a text away by null.
+    """
     labels = payload.get("labels", {"none": "none"})
-    if not isinstance(labels, dict) or not 1 <= len(labels) <= MAX_LABELS:
-        raise Refused(f"not an object of 1 to {MAX_LABELS} texts", "payload.labels")
-    lines = {"payload.title": payload.get("title", "none")}
-    for name, value in labels.items():
+    if not isinstance(labels, dict) or not least <= len(labels) <= MAX_LABELS:
+        raise Refused(f"not an object of {least} to {MAX_LABELS} texts", "payload.labels")
+    for name in labels:
         if LABEL_NAME.fullmatch(name) is None:
             raise Refused("not a name of a label", f"payload.labels.{name}")
-        lines[f"payload.labels.{name}"] = value
-    for place, line in lines.items():
-        if len(take_text(line, place)) > MAX_LINE_LENGTH or not line.strip(" ") or NOT_OF_A_LINE.search(line):
+    lines = [(f"payload.labels.{name}", value, MAX_LINE_LENGTH) for name, value in labels.items()]
+    for name, longest in CASE_TEXTS.items():
+        text = payload.get(name, "none")
+        if text is not None or least:
+            lines.append((f"payload.{name}", text, longest))
+    agents = take_ids(payload.get("agents", ["none"]), "payload.agents")
+    if not least <= len(agents) <= MAX_CASE_AGENTS:
+        raise Refused(f"not {least} to {MAX_CASE_AGENTS} agents", "payload.agents")
+    if any(not 0 < len(agent_id) <= MAX_AGENT_ID_LENGTH for agent_id in agents):
+        raise Refused("not ids of agents", "payload.agents")
+    for place, line, longest in lines:
+        if len(take_text(line, place)) > longest or not line.strip(" ") or NOT_OF_A_LINE.search(line):
             raise Refused("not a line of text", place)
 
 
@@ -959,7 +976,7 @@ class ProofCheck:
             said.get("survivors"), bitmap, universe, take_path(record["universe_path"], f"{place}.universe_path")
         )
         rest = {name: said.get(name) for name in ("active_obligation_id", "concluded")}
-        rest |= {name: said[name] for name in ("survivor_attributes", "independent") if name in said}
+        rest |= {name: said[name] for name in ("survivor_attributes", "independent", "agents") if name in said}
         self._rest_on(f"of `{session_id}`, the reading says truly: {write_compact(rest)}")
         return f"on session `{session_id}` after event {event.entry['seq']}, with {said['n_survivors']} survivors"
 
@@ -1230,6 +1247,8 @@ class Session(Stream):
         self.conclusions: list[str] = []
         self._terminated = False
         self._attributes: dict[str, Any] = {}
+        # Who may work on it as a case; None where that is not restricted.
+        self._agents: list[str] | None = None
         # By the id of an authenticated actor: every hypothesis that it spoke against.
         self._spoken: dict[str, set[str]] = {}
 
@@ -1255,6 +1274,8 @@ class Session(Stream):
             left = [name for name in self.survivors.universe if name not in gone] if few else None
             independent = {"actor_id": without, "n_survivors": count, "survivors": left}
             reading["independent"] = self._with_attributes(independent)
+        if self._agents is not None:
+            reading["agents"] = self._agents
         return self._with_attributes(reading)
 
     def _with_attributes(self, reading: dict[str, Any]) -> dict[str, Any]:
@@ -1264,6 +1285,20 @@ class Session(Stream):
         if attributes is None:
             return reading
         return {**reading, "survivor_attributes": attributes}
+
+    def _check_authority(self, entry: dict[str, Any]) -> None:
+        """Who may work on a case is for operators to change. What a fork repeats was allowed where it was said."""
+        of_fork = self.origin is not None and self.size <= self.origin["seq"] - len(self.origin.get("without", ()))
+        changes_agents = entry["verb"] == "UPDATE_CASE" and "agents" in entry["payload"]
+        if changes_agents and not of_fork and "actor" in entry and entry["actor"]["kind"] != "operator":
+            raise Refused("not an operator, who alone changes the agents of a case", "actor.kind")
+
+    def _update(self, payload: Any) -> Effect:
+        if not take_fields(payload, "payload", "", "agents labels owner severity title"):
+            raise Refused("it changes nothing", "payload")
+        check_case_fields(payload, 0)
+        self._agents = payload.get("agents", self._agents)
+        return Effect(None, [])
 
     def _hear(self, entry: dict[str, Any]) -> None:
         """Who spoke against which hypotheses. What a fork repeats was said by others than those that it names."""
@@ -1285,6 +1320,7 @@ class Session(Stream):
         if decide is None:
             raise Refused("not a verb of sessions", "verb")
         effect = decide(entry["payload"])
+        self._check_authority(entry)
         self._hear(entry)
         delta = take_fields(entry["delta"], "delta", "eliminated")
         if delta["eliminated"] != effect.eliminated:
@@ -1311,10 +1347,11 @@ class Session(Stream):
             "REQUEST_EXIT": self._exit,
             "DECLARE_CONCLUSION": self._conclude,
             "REQUEST_TERMINATION": self._terminate,
+            "UPDATE_CASE": self._update,
         }
 
     def _declare(self, payload: Any) -> Effect:
-        optional = "hypothesis_attributes labels origin store_id symptoms title"
+        optional = "agents hypothesis_attributes labels origin owner severity store_id symptoms title"
         take_fields(payload, "payload", "hypotheses metadata ontology policy provider", optional)
         universe = take_ids(payload["hypotheses"], "payload.hypotheses")
         if not universe:
@@ -1330,7 +1367,8 @@ class Session(Stream):
                 raise Refused(f"none of {', '.join(words)}", f"payload.policy.{name}")
         if take_text(payload.get("store_id", "none"), "payload.store_id") == "":
             raise Refused("empty", "payload.store_id")
-        check_titles(payload)
+        check_case_fields(payload, 1)
+        self._agents = payload.get("agents")
         take_bool(self._policy["allow_force"], "payload.policy.allow_force")
         take_bool(self._policy["validate_hypotheses"], "payload.policy.validate_hypotheses")
         take_number(self._policy["stability_window"], "payload.policy.stability_window")
@@ -1499,6 +1537,52 @@ class KitContents(Stream):
             raise Refused("kits have no state digests", "state")
 
 
+class CaseNames(Stream):
+    """Which case has which name: one each."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # By the name in lower case, and by the session.
+        self._holders: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def count_names(self) -> int:
+        return len(self._names)
+
+    def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:  # noqa: ARG002 - a space needs it
+        take_fields(entry, "", f"{ENVELOPE} actor")
+        if entry["outcome"] is not None:
+            raise Refused("names have no outcome", "outcome")
+        claims = entry["verb"] == "CLAIM_NAME"
+        if not claims and entry["verb"] != "RELEASE_NAME":
+            raise Refused("not a verb of names", "verb")
+        payload = take_fields(entry["payload"], "payload", f"name session_id{' instead_of' if claims else ''}")
+        name = take_text(payload["name"], "payload.name")
+        session_id = take_text(payload["session_id"], "payload.session_id")
+        if CASE_NAME.fullmatch(name) is None or UUID.fullmatch(name) is not None:
+            raise Refused("not a name of a case", "payload.name")
+        given_up = payload["instead_of"] if claims else name
+        if self._names.get(session_id) != given_up or (claims and name == given_up):
+            raise Refused("not the name that the case has", "payload.instead_of" if claims else "payload.name")
+        actor = entry["actor"]
+        if given_up is not None:
+            if actor["authenticated"] and actor["kind"] != "operator":
+                raise Refused("not an operator, who alone renames cases", "actor.kind")
+            del self._holders[given_up.lower()], self._names[session_id]
+        if claims:
+            if name.lower() in self._holders:
+                raise Refused("another case has the name", "payload.name")
+            self._holders[name.lower()] = session_id
+            self._names[session_id] = name
+
+    def _find_key_owner(self, entry: dict[str, Any]) -> tuple[str, ...]:  # noqa: ARG002 - there is none
+        raise Refused("names have no idempotency keys", "idempotency_key")
+
+    def _check_digest(self, entry: dict[str, Any]) -> None:
+        if "state" in entry:
+            raise Refused("names have no state digests", "state")
+
+
 class Place(NamedTuple):
     """Where an entry of an export is."""
 
@@ -1597,11 +1681,12 @@ class Space(Stream):
                 self._policy_hash = hash_policy(self._state)
 
     def _claim_reading(self, value: Any, ts: str) -> None:
-        reading = take_fields(value, "payload.belief", READING, "survivor_attributes independent")
+        reading = take_fields(value, "payload.belief", READING, "survivor_attributes independent agents")
         if "independent" in reading:
             place = "payload.belief.independent"
             independent = take_fields(reading["independent"], place, INDEPENDENT, "survivor_attributes")
             take_text(independent["actor_id"], f"{place}.actor_id")
+        take_ids(reading.get("agents", []), "payload.belief.agents")
         session_id = take_text(reading["session_id"], "payload.belief.session_id")
         if take_bool(reading["found"], "payload.belief.found"):
             seq = take_number(reading["head_seq"], "payload.belief.head_seq")
@@ -1675,7 +1760,9 @@ class ExportCheck:
         self._line = 0
         self._counted = False
         self.streams: dict[str, Located] = {}
-        self.figures = dict.fromkeys(("sessions", "spaces", "kits", "events", "readings", "digests", "key_ids"), 0)
+        self.figures = dict.fromkeys(
+            ("sessions", "spaces", "kits", "names", "events", "readings", "digests", "key_ids"), 0
+        )
         self.not_checked: list[str] = []
 
     def run(self) -> None:
@@ -1743,6 +1830,8 @@ class ExportCheck:
             raise Refused(f"`{name}` is never exported", "stream_id")
         if name.startswith(SPACE_PREFIX):
             return Space(name, self._claims, lambda: Place(self._line, name, self._stream.size if self._stream else 0))
+        if name == NAMES_STREAM:
+            return CaseNames(name)
         return KitContents(name) if name.startswith(KIT_PREFIX) else Session(name)
 
     def _end_stream(self, record: dict[str, Any]) -> None:
@@ -1762,8 +1851,8 @@ class ExportCheck:
         if isinstance(stream, Session):
             self._check_universe(stream)
         self.streams[stream.name] = self._begin._replace(size=stream.size)
-        kind = "sessions" if isinstance(stream, Session) else "spaces"
-        self.figures["kits" if isinstance(stream, KitContents) else kind] += 1
+        kinds: dict[type[Stream], str] = {Session: "sessions", Space: "spaces", KitContents: "kits", CaseNames: "names"}
+        self.figures[kinds[type(stream)]] += stream.count_names() if isinstance(stream, CaseNames) else 1
         self.figures["digests"] += stream.digests
         self.figures["key_ids"] += stream.key_ids
         self._stream = None
@@ -1898,7 +1987,8 @@ class Report:
             yield f"{'bad ' if self.status == 'bad' else 'unreadable'} {self.file}: {self.problem}"
             return
         if self.kind == "export":
-            names = ("sessions", "spaces", *(["kits"] if self.figures["kits"] else []), "events", "readings")
+            some = [name for name in ("kits", "names") if self.figures[name]]
+            names = ("sessions", "spaces", *some, "events", "readings")
             figures = ", ".join(f"{self.figures[name]} {name}" for name in names)
             yield f"good {self.file}: export, {figures}"
         else:

@@ -23,6 +23,7 @@ from cmbs.http.app import BeliefApp
 from cmbs.http.service import Service
 from cmbs.spi import discover_providers
 from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import hash_of_nonce
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
@@ -93,7 +94,11 @@ _BELIEF: dict[str, dict[str, Any]] = {
         "metadata": {"incident": "INC-1042"},
         "policy": {"stability_window": 1},
         "title": "checkout is slow",
-        "labels": {"severity": "2", "team": "payments"},
+        "labels": {"team": "payments"},
+        "owner": "ann",
+        "severity": "high",
+        "agents": ["planner"],
+        "name": "checkout-is-slow",
     },
     "enter_obligation": {"obligation_id": "rule-out-one", "min_total_eliminations": 1},
     "eliminate": {
@@ -105,6 +110,7 @@ _BELIEF: dict[str, dict[str, Any]] = {
     "request_exit": {"context": {"asked_by": "planner"}},
     "declare_conclusion": {"conclusion_id": "slow-dns", "context": {"confidence": "high"}},
     "request_termination": {"context": {"asked_by": "planner"}},
+    "update_case": {"severity": "critical"},
     "fork_session": {"at": 2},
 }
 # A kit, a session over it, and an observation in it.
@@ -212,11 +218,17 @@ _WEBHOOK = {
 }
 
 
+_CASE_IDS = [f"6f0c2b1d-7e3a-4b58-9c41-0d9e8f7a6b5{number}" for number in range(3)]
+
+
 class _ListedIds:
     """An `IdSource` of the ids that the examples of errors and headers name too."""
 
     def __init__(self) -> None:
-        self._ids = iter([SESSION_ID, *EVENT_IDS, *_FORK_IDS, *_KIT_IDS])
+        declared, *others = EVENT_IDS
+        updated, named, renamed = _CASE_IDS
+        listed = [SESSION_ID, declared, named, *others, updated, *_FORK_IDS, renamed, *_KIT_IDS]
+        self._ids = iter(listed)
 
     def new_id(self) -> str:
         return next(self._ids)
@@ -295,7 +307,8 @@ class Recorder:
         self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY, "operators_needed": 2})
         self._record(_OPS, "register_tool", _TOOL)
         self._record(_OPS, "issue_capability", self._token)
-        case = {"case_id": "INC-1042", "session_id": self.ids["session_id"], "agents": ["planner"]}
+        self._record(_OPS, "name_case", {"name": "INC-1042"})
+        case = {"case_id": "INC-1042", "agents": ["planner"]}
         self._record(_OPS, "open_case", {**case, "title": "checkout is slow", "attributes": {"services": ["checkout"]}})
         # Denied: the call needs a key, so that it is made once.
         unkeyed = self._proposal("restart-0")
@@ -421,8 +434,9 @@ def record_examples() -> str:
     log = InMemoryStore()
     clock = ManualClock("2026-03-01T10:40:00.000000Z", tick=timedelta(seconds=31, microseconds=250_417))
     space_clock = ManualClock("2026-03-01T10:50:00.000000Z", tick=timedelta(seconds=7, microseconds=31_416))
-    spaces = SubstrateServer(log=log, clock=space_clock, ids=SequentialIds(), keeper_seconds=None)
     belief = BeliefServer(store=log, clock=clock, ids=_ListedIds(), providers=discover_providers)
+    seen = ServedBelief(belief)
+    spaces = SubstrateServer(log=log, clock=space_clock, ids=SequentialIds(), belief=seen, keeper_seconds=None)
     with TemporaryDirectory() as directory, asyncio.Runner() as runner:
         files = KeyFiles(Path(directory) / "signing.key")
         files.adopt(SigningKey("example.com/log", Algorithm.ED25519, bytes(range(32))), "2026-03-01T10:00:00.000000Z")

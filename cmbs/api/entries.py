@@ -76,8 +76,11 @@ class DeclareSessionPayload(Partial, forbid_unknown_fields=True, frozen=True):
     symptoms: Annotated[
         list[str] | None, Meta(description="The nodes that show something wrong; only over a causal graph.")
     ] = None
-    title: Annotated[str | None, Meta(description="Left out if there is none.")] = None
-    labels: Annotated[dict[str, str] | None, Meta(description="Left out if there are none.")] = None
+    title: Annotated[str | None, Meta(description="Left out if there is none, as are the following.")] = None
+    labels: dict[str, str] | None = None
+    owner: str | None = None
+    severity: str | None = None
+    agents: Annotated[list[str] | None, Meta(description="Who may work on it, sorted.")] = None
 
 
 class EliminatePayload(Answer, forbid_unknown_fields=True, frozen=True):
@@ -117,6 +120,16 @@ class RequestTerminationPayload(Answer, forbid_unknown_fields=True, frozen=True)
     context: dict[str, Any] | None
 
 
+class UpdateCasePayload(Partial, forbid_unknown_fields=True, frozen=True):
+    """The request of an UPDATE_CASE: what is left out stayed as it was, and null took a text away."""
+
+    title: str | None = None
+    labels: dict[str, str] | None = None
+    owner: str | None = None
+    severity: str | None = None
+    agents: Annotated[list[str] | None, Meta(description="All who may work on it from then on, sorted.")] = None
+
+
 class UniverseOutcome(Answer, forbid_unknown_fields=True, frozen=True):
     """The commitment of a DECLARE_SESSION to its hypotheses."""
 
@@ -151,6 +164,7 @@ PAYLOADS = (
     RequestExitPayload,
     DeclareConclusionPayload,
     RequestTerminationPayload,
+    UpdateCasePayload,
 )
 OUTCOMES = (UniverseOutcome, ApprovalOutcome, ConclusionOutcome)
 

@@ -23,6 +23,7 @@ _FORBIDDEN_REASONS = [
     "not_an_executor",
     "operators_only",
     "remote_without_key",
+    "not_an_operator",
     "foreign_host",
     "foreign_origin",
 ]
@@ -237,6 +238,7 @@ class ConflictDetails(ClientErrorDetails, frozen=True, kw_only=True):
     execution_id: Annotated[str | None, Meta(description="The execution.")] = None
     call_id: Annotated[str | None, Meta(description="The call.")] = None
     case_id: Annotated[str | None, Meta(description="The case.")] = None
+    name: Annotated[str | None, Meta(description="The name that another case has, whose session is named.")] = None
     change_id: Annotated[str | None, Meta(description="The change of policy.")] = None
     token_id: Annotated[str | None, Meta(description="The capability that was revoked before.")] = None
 

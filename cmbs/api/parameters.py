@@ -49,7 +49,10 @@ LABEL = Parameter(
 SINCE = Parameter("since", "Only those from this moment on (RFC 3339).", _MOMENT, "2026-01-01T00:00:00Z")
 UNTIL = Parameter("until", "Only those from before this moment (RFC 3339).", _MOMENT, "2030-01-01T00:00:00Z")
 TEXT = Parameter(
-    "text", "Only those with this text in their id or title, in any case.", {**_TEXT, "maxLength": MAX_TEXT_LENGTH}, "a"
+    "text",
+    "Only those with this text in their id, name or title, in any case.",
+    {**_TEXT, "maxLength": MAX_TEXT_LENGTH},
+    "a",
 )
 ID_TEXT = Parameter(
     "text", "Only ids with this text in them, or in a value of their attributes, in any case.", TEXT.schema, "a"
@@ -58,13 +61,20 @@ SESSION_FILTERS = (
     ORDER,
     Parameter(
         "state",
-        "Only those that stand so: the first that holds of `terminated`, `contradiction` (no survivor is left),"
-        " `concluded` (a conclusion was accepted) and `open`.",
+        "Only those in this state.",
         {"type": "string", "enum": [each.value for each in SessionStanding]},
         "open",
     ),
     Parameter("kit", "Only those that were declared from this provider.", _TEXT, "web-shop"),
-    Parameter("agent", "Only those that this authenticated actor declared, or reported in.", _TEXT, "planner"),
+    Parameter(
+        "agent",
+        "Only those that this agent declared, reported in, or was listed to work on.",
+        _TEXT,
+        "planner",
+    ),
+    Parameter("name", "Only the one that has this name.", _TEXT, "INC-1042"),
+    Parameter("owner", "Only those that this person answers for.", _TEXT, "ann"),
+    Parameter("severity", "Only those of this severity.", _TEXT, "high"),
     Parameter("source", "Only those with a report of this source.", _TEXT, "prometheus"),
     Parameter(LABEL.name, LABEL.description, {**LABEL.schema, "maxItems": MAX_TERMS}, LABEL.example),
     TEXT,
@@ -77,7 +87,7 @@ SESSION_FILTERS = (
         "trail",
     ),
 )
-_CASE = Parameter("case_id", "Only those of this case.", _TEXT, "INC-1042")
+_CASE = Parameter("case_id", "Only those of this case, by its id or name.", _TEXT, "INC-1042")
 _KIT = Parameter(
     "kit",
     "Only those of a case whose session came from this provider. What the key may not read does not count.",
@@ -96,8 +106,7 @@ RECORD_FILTERS = (
 )
 CASE_FILTERS = (
     ORDER,
-    Parameter("session_id", "Only those of this belief session.", _TEXT, "s"),
-    Parameter("agent", "Only those that this agent may act under.", _TEXT, "planner"),
+    Parameter("agent", "Only those that this agent could act under when they were admitted.", _TEXT, "planner"),
     _KIT,
     LABEL,
     TEXT,
@@ -109,7 +118,7 @@ PATH_PARAMETERS = {
     "kit_id": "The kit.",
     "webhook_id": "The webhook.",
     "delivery_id": "The delivery.",
-    "session_id": "The session.",
+    "session_id": "The session, by its id or the name of its case.",
     "obligation_id": "The obligation, percent-encoded.",
     "space_id": "The space.",
     "proposal_id": "The proposal.",
@@ -118,7 +127,7 @@ PATH_PARAMETERS = {
     "call_id": "The call.",
     "tool_id": "The tool, percent-encoded.",
     "token_id": "The capability token.",
-    "case_id": "The case.",
+    "case_id": "The case, by the id of its session or its name.",
     "entry_id": "The memory entry.",
     "change_id": "The change of policy.",
     "stream_id": "The stream, percent-encoded.",

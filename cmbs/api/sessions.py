@@ -13,14 +13,19 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Current, Page, Partial, Refusal, Replayed
 from cmbs.belief.kernel.agreement import StoreState
-from cmbs.belief.kernel.requests import MAX_SYMPTOMS
-from cmbs.belief.kernel.titles import (
+from cmbs.belief.kernel.case_fields import (
     LABEL_NAME_PATTERN,
     LINE_PATTERN,
+    MAX_AGENT_ID_LENGTH,
+    MAX_CASE_AGENTS,
     MAX_LABEL_VALUE_LENGTH,
     MAX_LABELS,
+    MAX_OWNER_LENGTH,
+    MAX_SEVERITY_LENGTH,
     MAX_TITLE_LENGTH,
 )
+from cmbs.belief.kernel.names import NAME_PATTERN
+from cmbs.belief.kernel.requests import MAX_SYMPTOMS
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.instants import Timestamp
 from cmbs.ledger.listing import MAX_LISTED_NAMES, SessionStanding
@@ -54,18 +59,41 @@ SessionIdInBody = Annotated[
     Id | UnsetType, Meta(description="Optional, since it is in the path; a different value is refused.")
 ]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+def _line(longest: int) -> dict[str, Any]:
+    """The schema of one line of text."""
+    return {"minLength": 1, "maxLength": longest, "pattern": LINE_PATTERN}
+
+
 Title = Annotated[
     str | UnsetType,
+    Meta(description="One line for people, and to find it by.", extra_json_schema=_line(MAX_TITLE_LENGTH)),
+]
+Owner = Annotated[
+    str | UnsetType,
+    Meta(description="Who answers for the case.", extra_json_schema=_line(MAX_OWNER_LENGTH)),
+]
+Severity = Annotated[
+    str | UnsetType,
+    Meta(description="How grave it is, in your own words.", extra_json_schema=_line(MAX_SEVERITY_LENGTH)),
+]
+CaseName = Annotated[
+    str,
     Meta(
-        description="One line for people, and to find it by; part of the first event.",
-        extra_json_schema={"minLength": 1, "maxLength": MAX_TITLE_LENGTH, "pattern": LINE_PATTERN},
+        description="A name that no other case of this server has, such as `INC-1042`; accepted wherever its id is.",
+        extra_json_schema={"pattern": NAME_PATTERN},
     ),
+]
+AgentIds = Annotated[
+    list[Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_AGENT_ID_LENGTH})]],
+    Meta(extra_json_schema={"maxItems": MAX_CASE_AGENTS}),
 ]
 _LabelValue = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LINE_PATTERN})]
 Labels = Annotated[
     dict[str, _LabelValue] | UnsetType,
     Meta(
-        description="Names and texts to find it by; part of the first event.",
+        description="Names and texts to find it by.",
         extra_json_schema={
             "maxProperties": MAX_LABELS,
             "propertyNames": {"type": "string", "pattern": LABEL_NAME_PATTERN},
@@ -163,6 +191,58 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     ] = UNSET
     title: Title = UNSET
     labels: Labels = UNSET
+    owner: Owner = UNSET
+    severity: Severity = UNSET
+    agents: Annotated[
+        AgentIds | UnsetType,
+        Meta(
+            description="Who may work on the case. By default an agent lists itself; nothing else is a limit.",
+            extra_json_schema={"minItems": 1},
+        ),
+    ] = UNSET
+    name: CaseName | UnsetType = UNSET
+
+
+class UpdateCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """UPDATE_CASE: what is left out stays as it is."""
+
+    title: Annotated[
+        str | UnsetType | None,
+        Meta(
+            description="One line for people; null or empty takes it away.",
+            extra_json_schema={"maxLength": MAX_TITLE_LENGTH},
+        ),
+    ] = UNSET
+    labels: Annotated[Labels, Meta(description="All labels, in the place of those that it had.")] = UNSET
+    owner: Annotated[
+        str | UnsetType | None,
+        Meta(
+            description="Who answers for the case; null or empty takes it away.",
+            extra_json_schema={"maxLength": MAX_OWNER_LENGTH},
+        ),
+    ] = UNSET
+    severity: Annotated[
+        str | UnsetType | None,
+        Meta(
+            description="How grave it is; null or empty takes it away.",
+            extra_json_schema={"maxLength": MAX_SEVERITY_LENGTH},
+        ),
+    ] = UNSET
+    agents: Annotated[
+        AgentIds | UnsetType,
+        Meta(
+            description="All agents that may work on it from now on, in the place of those that it listed; an empty"
+            " list means none. For operators."
+        ),
+    ] = UNSET
+    session_id: SessionIdInBody = UNSET
+
+
+class NameCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A name for a case."""
+
+    name: Annotated[CaseName | UnsetType, Meta(description="Left out, the case gives up the name that it has.")] = UNSET
+    session_id: SessionIdInBody = UNSET
 
 
 class EliminateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -257,8 +337,34 @@ class DeclareSessionResponse(Partial, frozen=True):
     session_id: str
     snapshot: Snapshot
     note: Annotated[str | None, Meta(description="What the caller should know; left out if nothing.")] = None
+    name: Annotated[str | None, Meta(description="The name of the case; left out if it has none.")] = None
     replayed: Replayed = False
     current: Current = None
+
+
+class UpdateCaseResponse(Partial, frozen=True):
+    """Answer to UPDATE_CASE."""
+
+    snapshot: Snapshot
+    audit_event_id: str
+    replayed: Replayed = False
+    current: Current = None
+
+
+class SessionCase(Partial, kw_only=True, frozen=True):
+    """A session as a case: what people find it by, and who may work on it."""
+
+    session_id: str
+    name: Annotated[str | None, Meta(description="Its name in this server, if it has one.")]
+    title: str | None
+    owner: str | None
+    severity: str | None
+    labels: dict[str, str]
+    agents: Annotated[
+        list[str] | None, Meta(description="Who may work on it, sorted; null where that is not restricted.")
+    ]
+    created_ts: Timestamp
+    terminated: bool
 
 
 class SessionOrigin(Partial, forbid_unknown_fields=True, frozen=True):
@@ -329,8 +435,16 @@ class SessionItem(Partial, frozen=True):
     terminated: bool
     head_seq: Count
     head_event_id: str
+    name: Annotated[str | None, Meta(description="The name of the case.")]
     title: str | None
     labels: dict[str, str]
+    owner: str | None
+    severity: str | None
+    case_agents: Annotated[
+        list[str] | None,
+        Meta(description=f"The first {MAX_LISTED_NAMES} that may work on it; null where that is not restricted."),
+    ]
+    n_case_agents: Annotated[int | None, Meta(description="How many may.")]
     kit: Annotated[str | None, Meta(description="The provider that the session was declared from.")]
     kit_version: str | None
     state: SessionStanding

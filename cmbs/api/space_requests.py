@@ -191,11 +191,16 @@ class RegisterToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class OpenCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A case: the belief session that gates read for it, and the agents that may act under it."""
+    """A case to admit to the space: the belief session that gates read for it, and who may act under it here."""
 
-    case_id: Annotated[Name, Meta(description="Chosen by the caller; repeating it gives the first answer again.")]
-    session_id: Annotated[Name, Meta(description="The belief session. It never changes.")]
-    agents: Annotated[list[str], Meta(min_length=1, description="Ids of the agents that may act under the case.")]
+    case_id: Annotated[Name, Meta(description="The session, by its id or the name of its case.")]
+    agents: Annotated[
+        list[str],
+        Meta(
+            description="Of the agents that the case lists, only these may act under it here; without any, all that it"
+            " lists. Where it lists none, these count."
+        ),
+    ] = []
     attributes: Annotated[
         Any,
         Meta(description="A JSON object for policies to read.", extra_json_schema={"type": "object"}),

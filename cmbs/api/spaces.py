@@ -402,15 +402,20 @@ class CapabilityResponse(Answer, kw_only=True, frozen=True):
 
 
 class CaseResponse(Partial, kw_only=True, frozen=True):
-    """A case: what joins proposals to one belief session."""
+    """A case as it was admitted to the space the last time; its id is that of its belief session."""
 
     case_id: str
     status: CaseStatus
-    session_id: str
     title: str | UnsetType | None = UNSET
     labels: dict[str, str] | None = None
     attributes: Json = None
-    agents: Annotated[list[str] | None, Meta(description="Left out for an agent that is not one of them.")] = None
+    agents: Annotated[
+        list[str] | None,
+        Meta(
+            description="Who could act under it when it was admitted; the case may have changed its list since. Left"
+            " out for an agent that is not one of them."
+        ),
+    ] = None
     opened_by: RecordedActor
     ts: Timestamp
     seq: Count

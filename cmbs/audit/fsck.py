@@ -14,8 +14,10 @@ from cmbs.audit.origins import check_origin
 from cmbs.audit.plain_rows import all_sessions, all_streams, rows_of
 from cmbs.audit.stream_check import StreamCheck
 from cmbs.belief.kernel.kind import BeliefFolding
-from cmbs.belief.kernel.kit_stream import KitFolding, KitShelf
+from cmbs.belief.kernel.kit_stream import KitShelf
 from cmbs.belief.kernel.session import Session
+from cmbs.belief.kits import KITS
+from cmbs.belief.names import NAMES
 from cmbs.errors import InvalidRequest, StoreUnavailable
 from cmbs.identity.kernel.stream import KeyKind
 from cmbs.messages import Actor, Origin
@@ -51,7 +53,7 @@ def _refuse_to_decide(_: Actor) -> NoReturn:
 
 
 # Every kind of stream that the bare install can check.
-_FOLDINGS: tuple[Folding[Any], ...] = (BeliefFolding(), KeyKind(_refuse_to_decide), KitFolding(), WebhookFolding())
+_FOLDINGS: tuple[Folding[Any], ...] = (BeliefFolding(), KeyKind(_refuse_to_decide), KITS, NAMES, WebhookFolding())
 
 
 class Report(NamedTuple):

@@ -9,8 +9,9 @@ from msgspec import UnsetType
 
 from cmbs.belief.kernel.causation import CausalGraph, Causation, describe_reading
 from cmbs.belief.kernel.events import Eliminate, read_event
-from cmbs.belief.kernel.kit_stream import KitFolding, MediaType, read_kit_event
+from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.kernel.session import Session
+from cmbs.belief.kits import KITS
 from cmbs.documents.findings import InvalidDocument
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.kit.graph_kit import Effect, GraphKit
@@ -129,11 +130,11 @@ def _find_kit(log: AuditLog, reference: ProviderRef | None) -> Kit | GraphKit | 
     stream_id = KIT_PREFIX + reference.id
     try:
         entries = log.read(stream_id)
-        shelf = KitFolding().catch_up(stream_id, None, entries)
+        shelf = KITS.catch_up(stream_id, None, entries)
         record = None if shelf is None else shelf.find(reference.content_hash)
         if record is None or record.content_hash != reference.content_hash:
             return None
-        document = read_kit_event(entries[record.seq]).message.document
+        document = KITS.read(entries[record.seq]).message.document
         return parse_kit_document(document.encode(), _FILE_NAMES[record.media_type]).kit
     except (LedgerCorrupt, InvalidDocument):
         return None

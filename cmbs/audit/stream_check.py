@@ -205,6 +205,8 @@ class StreamCheck(Generic[S]):
             self._eliminated.update(dict.fromkeys(item.tombstones.ids, seq))
         self._compare(EVENTS, seq, row, self._rows.expect_event(item))
         self._lookups.update((each["key"], each["seq"]) for each in self._rows.expect_lookups(item))
+        for term in () if item.session is None else item.session.lost_terms:
+            self._terms.pop(term, None)
         self._terms.update((each["term"], each) for each in self._rows.expect_terms(item))
         if self._actors is not None:
             self.findings += self._actors.check(self._stream_id, raw)

@@ -20,7 +20,7 @@ from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.ledger import Head, StoredEntry
 from cmbs.ledger import format as known
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import KIT_PREFIX
+from cmbs.spi.audit_log import KIT_PREFIX, NAMES_STREAM
 from cmbs.spi.stored_format import describe_other_fingerprint
 from cmbs.streams.reading import read_chain
 
@@ -153,6 +153,8 @@ def _take_in(
     head = Head(line.head_seq, _hash(number, line.head_hash))
     if line.end_of.startswith(KIT_PREFIX):
         server.kits.import_kit(line.end_of.removeprefix(KIT_PREFIX), entries, head)
+    elif line.end_of == NAMES_STREAM:
+        server.names.import_names(entries, head)
     elif not line.end_of.startswith(_SPACE):
         server.import_session(line.end_of, entries, head)
     elif take_space is None:

@@ -15,18 +15,19 @@ from msgspec import UNSET, UnsetType
 
 from cmbs.belief.agreement import Agreement
 from cmbs.belief.graph_kits import GraphKits, ontology_of_graph
+from cmbs.belief.kernel.case_fields import build_case_fields
 from cmbs.belief.kernel.events import Declare, Stamp, read_event
 from cmbs.belief.kernel.requests import Command, RequestValidator
 from cmbs.belief.kernel.session import decide_declare
-from cmbs.belief.kernel.titles import build_titles
 from cmbs.belief.kits import ReadyKit
+from cmbs.belief.names import NameRegistry
 from cmbs.belief.providers import Providers, reference_of
 from cmbs.errors import Conflict, InvalidRequest
 from cmbs.kit.graph_kit import GraphKit
 from cmbs.kit.model import Kit
 from cmbs.kit.provider import KitProvider, ontology_of
 from cmbs.ledger.canonical import encode
-from cmbs.messages import Actor, ConclusionRule, KitChoice, OntologyBundle, ProviderRef, SessionPolicy
+from cmbs.messages import Actor, ActorKind, ConclusionRule, KitChoice, OntologyBundle, ProviderRef, SessionPolicy
 from cmbs.spi import (
     AnchoredUniverse,
     AttributedProvider,
@@ -63,6 +64,7 @@ class Declarations:
         policy: SessionPolicy,
         providers: Providers,
         *,
+        names: NameRegistry,
         graph_kits: GraphKits,
     ) -> None:
         self._log = log
@@ -73,6 +75,7 @@ class Declarations:
         self._stamp = stamp
         self._policy = policy
         self._providers = providers
+        self._names = names
         self._graph_kits = graph_kits
 
     def command(  # noqa: PLR0913 - what a declaration may say, by keyword
@@ -86,13 +89,18 @@ class Declarations:
         provider: str | None = None,
         kit: str | KitChoice | None = None,
         symptoms: Iterable[str] | None = None,
-        title: Any = None,
-        labels: Any = None,
+        name: str | None = None,
+        named_by: Actor | None = None,
         idempotency_key: str | None = None,
         actor: Actor | None = None,
+        **said: Any,
     ) -> Command:
-        """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
-        session_id, titles = self.choose_id(idempotency_key, actor), build_titles(title, labels)
+        """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`.
+
+        `said` is what is said of it as a case, as `build_case_fields` takes it.
+        """
+        session_id = self.choose_id(idempotency_key, actor)
+        case = build_case_fields(**{**said, "agents": _choose_agents(said.get("agents"), actor)})
         reference = note = store_id = graph_kit = None
         policy, chosen = policy or self._policy, self._providers.own
         if chosen is None and (provider is not None or kit is not None):
@@ -116,21 +124,43 @@ class Declarations:
             begun = None if idempotency_key is None else self._find_begun(session_id)
             store_id = self._identify_store(begun)
             if hypotheses is None:
-                declared = None if begun is None else universe_of_declaration(begun)
-                ontology, universe = anchor(self._remote, session_id, self._requests.ontology(ontology), declared)
-                if graph_kit is not None and declared is None:
-                    universe = self._narrow(universe, graph_kit, wrong or ())
+                ontology, universe = self._find_universe(session_id, ontology, begun, graph_kit, wrong)
                 hypotheses = universe.hypothesis_ids
                 if hypothesis_attributes is None:
-                    limit = None if declared is not None else self._requests.limits.attribute_bytes
+                    limit = None if begun is not None else self._requests.limits.attribute_bytes
                     hypothesis_attributes, note = attributes_of_graph(universe, limit)
         message = self._requests.declare(
-            ontology, hypotheses, metadata, policy, reference, hypothesis_attributes, store_id, titles
+            ontology, hypotheses, metadata, policy, reference, hypothesis_attributes, store_id, case
         )
         if wrong is not None:
             message = msgspec.structs.replace(message, symptoms=wrong)
         event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
-        return Command(session_id, message, idempotency_key, declared=event, actor=actor, note=note)
+        command = Command(session_id, message, idempotency_key, declared=event, actor=actor, note=note)
+        return command if name is None else self._with_name(command, name, named_by or actor)
+
+    def _with_name(self, command: Command, name: str, named_by: Actor | None) -> Command:
+        """The command for a case of this name; Conflict where another has it.
+
+        A repeat goes by the name that its case has by now.
+        """
+        if self._names.name_of(command.session_id) is None:
+            self._names.require_free(name, command.session_id)
+        return msgspec.structs.replace(command, name=name, named_by=named_by)
+
+    def _find_universe(
+        self,
+        session_id: str,
+        ontology: OntologyBundle,
+        begun: Declare | None,
+        graph_kit: GraphKit | None,
+        symptoms: Sequence[str] | None,
+    ) -> tuple[OntologyBundle, AnchoredUniverse]:
+        """The universe of a session over a causal graph, with the version of the graph; of one begun, that it has."""
+        declared = None if begun is None else universe_of_declaration(begun)
+        ontology, universe = anchor(self._remote, session_id, self._requests.ontology(ontology), declared)
+        if graph_kit is not None and declared is None:
+            universe = self._narrow(universe, graph_kit, symptoms or ())
+        return ontology, universe
 
     def _check_symptoms(self, graph_kit: GraphKit | None, symptoms: Iterable[str] | None) -> list[str] | None:
         """The symptoms of a session over a kit of a causal graph, which needs some, as no other does."""
@@ -209,6 +239,11 @@ class Declarations:
         if begun is not None:
             return None if isinstance(begun.store_id, UnsetType) else begun.store_id
         return None if self._agreement is None else self._agreement.identify()
+
+
+def _choose_agents(agents: Any, actor: Actor | None) -> Any:
+    """Who may work on a case: an agent that names none lists itself."""
+    return [actor.id] if agents is None and actor is not None and actor.kind is ActorKind.AGENT else agents
 
 
 def _find_ontology(provider: HypothesisProvider | GraphKit) -> OntologyBundle | None:

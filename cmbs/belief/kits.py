@@ -10,17 +10,16 @@ from typing import NamedTuple
 import msgspec
 
 from cmbs.belief.kernel.kit_stream import (
-    KitAnswer,
-    KitCommand,
-    KitFolding,
-    KitKind,
     KitRecord,
     KitShelf,
-    KitStamp,
+    KitVerb,
     MediaType,
     PutKit,
+    decide_put,
+    evolve_kit,
+    find_content,
     hash_document,
-    read_kit_event,
+    kit_not_found,
 )
 from cmbs.belief.kernel.nearest import find_nearest
 from cmbs.documents.findings import Finding, InvalidDocument
@@ -34,6 +33,7 @@ from cmbs.ledger.entry import hash_entry
 from cmbs.messages import Actor, ActorKind, KitRef, ProviderRef
 from cmbs.spi import Append, AuditLog, Clock, IdSource
 from cmbs.spi.audit_log import KIT_PREFIX
+from cmbs.streams.register import Register, RegisterAnswer, RegisterCommand, RegisterKind
 from cmbs.streams.server import StreamServer
 
 # Kits that were read are kept while they hold no more ids than this together: of a kit, its hypotheses and everything
@@ -47,6 +47,7 @@ _NEXT = "name a kit that is on record, or have an operator put this one there"
 _FILE_NAMES = {MediaType.YAML: "kit.yaml", MediaType.JSON: "kit.json"}
 # A process that can write to the store may put kits there.
 COMMAND_LINE = Actor(ActorKind.OPERATOR, "command-line")
+KITS = Register(KIT_PREFIX, {KitVerb.PUT_KIT: PutKit}, decide_put, evolve_kit, kit_not_found)
 
 
 class PutAnswer(NamedTuple):
@@ -69,9 +70,8 @@ class KitLibrary:
 
     def __init__(self, log: AuditLog, clock: Clock, ids: IdSource) -> None:
         self._log = log
-        kind = KitKind(lambda by: KitStamp(by, ids.new_id(), clock.now()))
-        self._streams: StreamServer[KitShelf, KitCommand, KitAnswer] = StreamServer(
-            log, kind, _CACHED_SHELVES, grouped=False
+        self._streams: StreamServer[KitShelf, RegisterCommand[PutKit], RegisterAnswer[KitShelf]] = StreamServer(
+            log, RegisterKind(KITS, clock, ids), _CACHED_SHELVES, grouped=False
         )
         self._cache = _KitCache(MAX_CACHED_IDS)
 
@@ -92,9 +92,10 @@ class KitLibrary:
             len(kit.hypotheses) if isinstance(kit, Kit) else 0,
             len(kit.probes),
         )
-        answer = self._streams.perform(KitCommand(message, by))
-        self._cache.add(answer.record.reference, kit)
-        return PutAnswer(answer.record, parsed.warnings, answer.repeated)
+        answer = self._perform(message, by)
+        record = find_content(answer.state, message) or answer.state.newest
+        self._cache.add(record.reference, kit)
+        return PutAnswer(record, parsed.warnings, answer.repeated)
 
     def import_kit(self, kit_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
         """Take a kit over from its log, byte for byte; LedgerCorrupt where it does not verify to `head`.
@@ -102,15 +103,12 @@ class KitLibrary:
         Where the kit is on record with another history, the contents that it lacks are put on record here.
         """
         stream_id = KIT_PREFIX + kit_id
-        shelf = KitFolding().catch_up(stream_id, None, entries)
-        if shelf is None or shelf.head != head:
-            seq = -1 if shelf is None else shelf.head.seq
-            raise LedgerCorrupt(stream_id, seq + 1, f"the stream ends after seq {seq}, and not in the recorded head")
+        KITS.verify(stream_id, entries, head)
         if self._streams.peek(stream_id) is None:
             self._streams.adopt(stream_id, entries)
             return
         for stored in entries:
-            self._streams.perform(KitCommand(read_kit_event(stored).message, COMMAND_LINE))
+            self._perform(KITS.read(stored).message, COMMAND_LINE)
 
     def list_kits(self, after: str | None = None, limit: int = 100) -> list[KitShelf]:
         """A page of kits by id; `after` is the last one seen."""
@@ -139,7 +137,7 @@ class KitLibrary:
         (stored,) = self._log.read(KIT_PREFIX + record.kit_id, record.seq - 1, 1) or (None,)
         if stored is None or hash_entry(stored.raw) != stored.event_hash:
             raise LedgerCorrupt(KIT_PREFIX + record.kit_id, record.seq, "the entry of a kit is gone, or another")
-        document = read_kit_event(stored).message.document
+        document = KITS.read(stored).message.document
         if hash_document(document) != record.content_hash:
             raise LedgerCorrupt(KIT_PREFIX + record.kit_id, record.seq, "the document has another hash")
         return document
@@ -197,6 +195,9 @@ class KitLibrary:
     def close(self) -> None:
         """Let go of threads; the log stays open."""
         self._streams.close()
+
+    def _perform(self, message: PutKit, by: Actor) -> RegisterAnswer[KitShelf]:
+        return self._streams.perform(RegisterCommand(KIT_PREFIX + message.kit_id, message, by))
 
     def _ready(self, record: KitRecord) -> ReadyKit:
         kit = self._cache.find(record.reference)

@@ -75,7 +75,7 @@ class Saga:
         after = catch_up(slot.stream_id, session, [stored])
         if after is None:  # pragma: no cover - there is one entry at least
             raise SessionNotFound(slot.stream_id)
-        append = append_of(after, event)
+        append = append_of(session, after, event)
         call = self._call(after, append)
         if call is not None:
             if session is None:

@@ -7,7 +7,7 @@ Event loops use `perform_async`, which holds no thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.sizes import weigh
 from cmbs.belief.kernel.views import seq_at, snapshot
 from cmbs.belief.kits import KitLibrary
+from cmbs.belief.names import NameRegistry
 from cmbs.belief.next_probes import NextProbes, ProbePage
 from cmbs.belief.observations import OBSERVER, Observations, ObserveOutcome
 from cmbs.belief.providers import Providers, ProviderSource, no_providers
@@ -51,6 +52,7 @@ from cmbs.messages import (
     OntologyBundle,
     SessionPolicy,
     TerminationOutcome,
+    UpdateCaseOutcome,
 )
 from cmbs.spi import (
     Append,
@@ -102,6 +104,7 @@ class BeliefServer(SessionReader):
         log, remote = split_store(store, audit_log)
         self.log = log
         self.kits = KitLibrary(log, self._clock, self._ids)
+        self.names = NameRegistry(log, self._clock, self._ids)
         self._providers = Providers(providers, self.kits, belief_provider)
         self._remote = remote
         self._calls = self._agreement = self._saga = None
@@ -122,6 +125,7 @@ class BeliefServer(SessionReader):
             self._stamp,
             self._policy,
             self._providers,
+            names=self.names,
             graph_kits=graph_kits,
         )
         self.declaration = self._declarations.command
@@ -152,6 +156,10 @@ class BeliefServer(SessionReader):
         symptoms: Iterable[str] | None = None,
         title: str | None = None,
         labels: dict[str, str] | None = None,
+        owner: str | None = None,
+        severity: str | None = None,
+        agents: Iterable[str] | None = None,
+        name: str | None = None,
         idempotency_key: str | None = None,
     ) -> DeclareOutcome:
         """Open a session over a fixed set of hypotheses; with a provider, over the provider's.
@@ -168,7 +176,10 @@ class BeliefServer(SessionReader):
         A kit over a causal graph needs `symptoms`: the nodes that show something wrong. Hypotheses are then the nodes
         of the graph that can have caused them.
 
-        `title` and `labels` are for people, and to find the session by.
+        `title`, `labels`, `owner` and `severity` are for people, and to find the session by. `agents` are those who may
+        work on it; without any, that is not restricted. `name` is one that no other case of this server has:
+        Conflict where another has it. Where another takes it in this very moment, the session is declared and has
+        no name.
         """
         command = self.declaration(
             ontology,
@@ -181,6 +192,10 @@ class BeliefServer(SessionReader):
             symptoms=symptoms,
             title=title,
             labels=labels,
+            owner=owner,
+            severity=severity,
+            agents=agents,
+            name=name,
             idempotency_key=idempotency_key,
         )
         return self._perform(command, DeclareOutcome)
@@ -313,6 +328,21 @@ class BeliefServer(SessionReader):
         message = self.requests.request_termination(context)
         return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), TerminationOutcome)
 
+    def update_case(
+        self,
+        session_id: str,
+        changes: Mapping[str, Any],
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> UpdateCaseOutcome:
+        """Change `title`, `labels`, `owner`, `severity` or `agents` of a case: only what is named changes.
+
+        None takes a text away. Labels and agents are given whole; no agent at all means that none may work on it.
+        """
+        message = self.requests.update_case(changes)
+        return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), UpdateCaseOutcome)
+
     # --- other pasts ---
 
     def fork_session(
@@ -371,6 +401,7 @@ class BeliefServer(SessionReader):
             self._agreement.close()
         self._sessions.close()
         self.kits.close()
+        self.names.close()
         self.log.close()
         if self._calls is not None:
             self._calls.close()
@@ -380,7 +411,7 @@ class BeliefServer(SessionReader):
 
     def find_behind(self) -> list[str]:
         """The first few sessions of which the log lacks what this server has seen of them."""
-        return [*self._sessions.find_behind(), *self.kits.find_behind()]
+        return [*self._sessions.find_behind(), *self.kits.find_behind(), *self.names.find_behind()]
 
     def store_report(self, session_id: str) -> StoreReport | None:
         """Whether the elimination store agrees with the log of a session, as far as is known; asks no store.
@@ -407,6 +438,7 @@ class BeliefServer(SessionReader):
         """Refuse a session until the log contains this head, which was recorded of it and which the log lacks."""
         self._sessions.expect_head(stream_id, head)
         self.kits.expect_head(stream_id, head)
+        self.names.expect_head(stream_id, head)
 
     def observe_states(self, observer: Callable[[str, Session], None]) -> None:
         """Tell `observer` of every session that this server writes, once that is durable. From the writing thread.
@@ -419,6 +451,7 @@ class BeliefServer(SessionReader):
         """As `observe_states`, but tell of the entries that were written, each time of one stream, in their order."""
         self._sessions.observe_appends(observer)
         self.kits.observe_appends(observer)
+        self.names.observe_appends(observer)
 
     # --- on the way ---
 
@@ -452,7 +485,10 @@ class BeliefServer(SessionReader):
     async def answer_async(self, command: Command) -> Answer:
         """As `perform_async`, but with the session as it is now, from which refusals are explained."""
         try:
-            return await self._sessions.perform_async(command)
+            answer = await self._sessions.perform_async(command)
+            if command.name is not None:
+                await asyncio.to_thread(self._claim_name, command.name, command)
+            return answer
         except InvalidHypothesisId as exc:
             raise await asyncio.to_thread(self._explain_unknown, command, exc) from exc
 
@@ -460,9 +496,17 @@ class BeliefServer(SessionReader):
         session = self._sessions.find_cached(command.session_id)
         return error if session is None else explain_unknown(session, error)
 
+    def _claim_name(self, name: str, command: Command) -> None:
+        """Have a case that was declared take its name, unless it has one: then the declaration is a repeat."""
+        if self.names.name_of(command.session_id) is None:
+            self.names.claim(name, command.session_id, command.named_by)
+
     def _answer(self, command: Command) -> Answer:
         try:
-            return self._sessions.perform(command)
+            answer = self._sessions.perform(command)
+            if command.name is not None:
+                self._claim_name(command.name, command)
+            return answer
         except InvalidHypothesisId as exc:
             raise self._explain_unknown(command, exc) from exc
 

@@ -238,7 +238,7 @@ class GatedCall:
         if asked is None:
             return
         args = msgspec.json.decode(encode(asked.args))
-        if (answer.tool_id, answer.case_id, answer.args) != (asked.tool_id, asked.case_id, args):
+        if (answer.tool_id, answer.args) != (asked.tool_id, args):
             raise Conflict(
                 f"`{answer.call_id}` is another call than the one that was made",
                 {"call_id": answer.call_id, "next": "make the call anew, under another idempotency key"},

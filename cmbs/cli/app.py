@@ -101,7 +101,9 @@ COMMANDS = {
     ),
     "kit": LazyCommand("cmbs.cli.kit_group:app", "Domains as files: hypotheses and the probes that tell them apart."),
     "policy": LazyCommand("cmbs.cli.policy:app", "Test, look through, explain and try out policies of spaces."),
-    "case": LazyCommand("cmbs.cli.case:app", "Open, close and list cases: what joins a space to belief sessions."),
+    "case": LazyCommand(
+        "cmbs.cli.case:app", "List, open, change, name and close cases: investigations, and the spaces where they act."
+    ),
     "space": LazyCommand("cmbs.cli.space:app", "List and withdraw what waits in a space, and set how it is governed."),
     "mcp": LazyCommand("cmbs.cli.mcp:mcp", "Serve belief and action to an agent, over MCP on standard streams."),
     "hook": LazyCommand(

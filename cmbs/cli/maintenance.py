@@ -31,7 +31,7 @@ from cmbs.cli.tee_client import (
 from cmbs.cli.tee_repair import compare_incidents
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import HEADS_STREAM, KIT_PREFIX
+from cmbs.spi.audit_log import HEADS_STREAM, KIT_PREFIX, NAMES_PREFIX, NAMES_STREAM
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.server import SubstrateServer
@@ -110,7 +110,8 @@ def export(
         wanted += [KIT_PREFIX + each for each in kit or []]
         if session is None and space is None and kit is None:
             wanted = [*_sessions(log), *(STREAM_PREFIX + each for each in all_spaces(log))]
-            wanted += all_streams(log, KIT_PREFIX)
+            # Names last: they are taken over for cases that are there.
+            wanted += [*all_streams(log, KIT_PREFIX), *all_streams(log, NAMES_PREFIX)]
         with _open_target(file) as target:
             for line in export_lines(log, bar.track(wanted, description="exporting")):
                 target.write(line + b"\n")
@@ -149,7 +150,9 @@ def _sessions(log: AuditLog) -> list[str]:
 def _describe_counts(names: Iterable[str]) -> str:
     """How many sessions, and how many spaces and kits where there are any."""
     counts = Counter(
-        next((each for each in (STREAM_PREFIX, KIT_PREFIX) if name.startswith(each)), "") for name in names
+        next((each for each in (STREAM_PREFIX, KIT_PREFIX) if name.startswith(each)), "")
+        for name in names
+        if name != NAMES_STREAM
     )
     parts = [format_count(counts[""], "session")]
     parts += [format_count(counts[each], each[:-1]) for each in (STREAM_PREFIX, KIT_PREFIX) if counts[each]]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from uuid import uuid4
 
 from cmbs.api.call import Json, Moment
 from cmbs.api.observations import ObserveResponse, ProbesPage
-from cmbs.api.sessions import DeclareConclusionResponse, EliminateResponse, Snapshot
+from cmbs.api.sessions import DeclareConclusionResponse, EliminateResponse, SessionCase, Snapshot
 from cmbs.api.spaces import CallResponse, ExplainResponse
 from cmbs.calls.gated_call import CallRequest, GatedCall
-from cmbs.client.case_options import CaseOptions, Why, read_elimination
+from cmbs.client.case_options import CaseOptions, Why, read_elimination, refuse_admission
 from cmbs.errors import Conflict, Forbidden, InvalidRequest, RecordNotFound
+from cmbs.messages import ActorKind
+from cmbs.substrate.kernel.words import CaseStatus
 
 if TYPE_CHECKING:
     from cmbs.client.async_clients import AsyncClient
@@ -24,30 +25,34 @@ _WAIT_SECONDS = 60
 
 
 class AsyncCase:
-    """What an agent does with a case.
+    """What an agent does with a case: an investigation, which is a session, and the space where it may act.
 
-    Leaving its `async with` block closes what it opened in the space. After an exception it stays open: name its
-    `case_id` to go on with it.
+    Leaving its `async with` block closes the case in the space, if the block admitted it there. After an exception it
+    stays open: name the case to go on with it.
     """
 
-    def __init__(self, client: AsyncClient, options: CaseOptions) -> None:
+    def __init__(self, client: AsyncClient, case: str | None, options: CaseOptions) -> None:
         self.client = client
+        self._named = case
         self._options = options
-        self._session_id: str | None = options.get("session_id")
-        self._has_opened_case = False
-        # The case of the space; None where no space was named, or the key may not open one.
-        self.case_id: str | None = None
-        # Who acts: the actor of the key.
+        self._case_id: str | None = None
+        self._has_admitted = False
+        # Who proposes: the actor of the key.
         self.agent_id = ""
         # The calls that were made or asked about here, with the secrets of their claims.
         self._calls: dict[str, GatedCall] = {}
 
     @property
-    def session_id(self) -> str:
-        """The session of the case."""
-        if self._session_id is None:
+    def case_id(self) -> str:
+        """The id of the case, which is that of its session."""
+        if self._case_id is None:
             raise InvalidRequest("the case is not open; use it in a `with` block")
-        return self._session_id
+        return self._case_id
+
+    @property
+    def session_id(self) -> str:
+        """The session of the case, which has its id."""
+        return self.case_id
 
     @property
     def space_id(self) -> str:
@@ -57,13 +62,19 @@ class AsyncCase:
         return self._options["space"]
 
     async def open(self) -> None:
-        """Find the case of the space, or open a session and, where the key may, a case over it."""
+        """Find the case that was named, or declare another; with a space, see that it is admitted there.
+
+        Forbidden where it is not, and this key may not admit it.
+        """
         options = self._options
-        if "space" in options:
-            self.agent_id = (await self.client.whoami()).id
-            if "case_id" in options and await self._join(options["space"], options["case_id"]):
-                return
-        if self._session_id is None:
+        whoami = await self.client.whoami() if "space" in options else None
+        if whoami is not None:
+            self.agent_id = whoami.id
+        if self._named is not None:
+            self._case_id = (await self._find(self._named)).session_id
+        else:
+            if whoami is not None and whoami.kind is ActorKind.AGENT:
+                raise refuse_admission(options["space"], None)
             opened = await self.client.declare_session(
                 ontology=options.get("ontology"),
                 hypotheses=options.get("hypotheses"),
@@ -73,42 +84,50 @@ class AsyncCase:
                 policy={"conclusions": "survivors"},
                 title=options.get("title"),
                 labels=options.get("labels"),
+                owner=options.get("owner"),
+                severity=options.get("severity"),
+                agents=options.get("agents"),
+                name=options.get("name"),
             )
-            self._session_id = opened.session_id
+            self._case_id = opened.session_id
         if "space" in options:
-            await self._open_case(options["space"])
+            await self._enter(options["space"])
 
-    async def _join(self, space_id: str, case_id: str) -> bool:
-        """Take the session of a case that is there."""
-        try:
-            record = await self.client.get_case(space_id, case_id)
-        except RecordNotFound:
-            return False
-        if self._session_id not in (None, record.session_id):
+    async def _find(self, case: str) -> SessionCase:
+        """The case that was named; InvalidRequest where it is also said how to declare it."""
+        declares = sorted(self._options.keys() - {"space", "agents", "attributes"})
+        if declares:
             raise InvalidRequest(
-                f"case `{case_id}` is over session `{record.session_id}`, not `{self._session_id}`",
-                {"field": "session_id", "found": self._session_id, "accepted": record.session_id},
+                f"case `{case}` is there already; leave `{declares[0]}` out, or do not name the case",
+                {"field": declares[0], "next": "declare another case, or update this one"},
             )
-        self._session_id, self.case_id = record.session_id, case_id
-        return True
+        return await self.client.describe_case(case)
 
-    async def _open_case(self, space_id: str) -> None:
-        case_id = self._options.get("case_id", f"case-{uuid4()}")
+    async def _enter(self, space_id: str) -> None:
+        """Act in a space: the case is admitted there already, or it is now."""
+        try:
+            if (await self.client.get_case(space_id, self.case_id)).status is CaseStatus.OPEN:
+                return
+        except RecordNotFound:
+            pass
         try:
             step = await self.client.open_case(
                 space_id,
-                case_id,
-                self.session_id,
-                self._options.get("agents", [self.agent_id]),
+                self.case_id,
+                agents=self._options.get("agents", await self._choose_agents()),
                 attributes=self._options.get("attributes"),
                 title=self._options.get("title"),
                 labels=self._options.get("labels"),
             )
-        except Forbidden:
-            # Gates then see no case, and refuse what needs one.
-            return
-        if step.granted:
-            self.case_id, self._has_opened_case = case_id, True
+        except Forbidden as exc:
+            raise refuse_admission(space_id, self.case_id) from exc
+        if not step.granted:
+            raise refuse_admission(space_id, self.case_id)
+        self._has_admitted = True
+
+    async def _choose_agents(self) -> list[str]:
+        """All that the case lists; where it lists none, the actor of the key."""
+        return [] if (await self.client.describe_case(self.case_id)).agents is not None else [self.agent_id]
 
     # --- belief ---
 
@@ -198,25 +217,25 @@ class AsyncCase:
 
     async def wait(self, call_id: str, seconds: int = _WAIT_SECONDS) -> CallResponse:
         """Wait until a call is over or waits for you to claim it, or so many seconds are over."""
-        call = await self._find(call_id)
+        call = await self._find_call(call_id)
         return await self.client.run(call.wait(seconds))
 
     async def claim(self, call_id: str) -> bool:
         """Claim a call that is yours to run, which decides it again. True once, and to one alone: then run it."""
-        call = await self._find(call_id)
+        call = await self._find_call(call_id)
         return not call.may_run and await self.client.run(call.claim())
 
     async def report(self, call_id: str, status: str, *, result: Json = None, error: str | None = None) -> CallResponse:
         """Report the outcome of a call that you ran. Only the case object that claimed it can."""
-        call = await self._find(call_id)
+        call = await self._find_call(call_id)
         return await self.client.run(call.report(status, result=result, error=error))
 
     async def withdraw(self, call_id: str, *, reason: str = "") -> CallResponse:
         """Withdraw a call that was not started."""
-        call = await self._find(call_id)
+        call = await self._find_call(call_id)
         return await self.client.run(call.withdraw(reason))
 
-    async def _find(self, call_id: str) -> GatedCall:
+    async def _find_call(self, call_id: str) -> GatedCall:
         """A call as the server has it now."""
         call = self._calls.setdefault(call_id, GatedCall(self.space_id))
         await self.client.run(call.resume(call_id))
@@ -224,14 +243,14 @@ class AsyncCase:
 
     async def explain(self, call_id: str) -> ExplainResponse:
         """Why a call was decided as it was, and the smallest change that would have turned it."""
-        call = await self._find(call_id)
+        call = await self._find_call(call_id)
         return await self.client.explain_decision(self.space_id, call.answer.proposal_id)
 
     async def close(self, reason: str | None = None) -> None:
-        """Close the case in the space, if this one opened it: what waits under it is withdrawn."""
-        if self._has_opened_case and self.case_id is not None:
+        """Close the case in the space, if this one admitted it: what waits under it is withdrawn."""
+        if self._has_admitted:
             await self.client.close_case(self.space_id, self.case_id, reason=reason)
-            self._has_opened_case = False
+            self._has_admitted = False
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -9,22 +9,24 @@ from typing import Any, TypedDict
 import msgspec
 
 from cmbs.api.call import Json
+from cmbs.errors import Forbidden
 
 
 class CaseOptions(TypedDict, total=False):
     """What a case is about.
 
     `kit` is one on record, with `symptoms` where it is over a causal graph; without it, `ontology` and `hypotheses`
-    declare the session, or `session_id` names one that is there. With `space`, proposals can be made under the case:
-    `case_id` names it, `agents` are those who may act under it (by default the one of the key), and `attributes` are
-    for policies to read. `title` and `labels` are what session and case are found by.
+    declare the session. `agents` are those who may work on it. With `space`, proposals can be made under the case, and
+    `attributes` are for policies to read. `name` is one that no other case has; it is found by that, and by `title`,
+    `owner`, `severity` and `labels`.
     """
 
     kit: str | Mapping[str, str]
     symptoms: Sequence[str]
     space: str
-    case_id: str
-    session_id: str
+    name: str
+    owner: str
+    severity: str
     agents: Sequence[str]
     attributes: Mapping[str, Json]
     ontology: Mapping[str, str]
@@ -64,6 +66,21 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
             else f", which saw `{json.dumps(self.probe['response'])}` at `{self.probe['probe_id']}`"
         )
         return f"`{self.hypothesis_id}` was ruled out at seq {self.seq} by `{self.source_id}`{seen}"
+
+
+def refuse_admission(space_id: str, case_id: str | None) -> Forbidden:
+    """That a key may not admit a case to a space; `case_id` is None where none was declared for that reason."""
+    what = "a new case" if case_id is None else f"case `{case_id}`"
+    return Forbidden(
+        f"this key may not admit {what} to space `{space_id}`",
+        {
+            "reason": "not_an_operator",
+            "field": "space",
+            "found": space_id,
+            "accepted": "an operator, or a key with the scope `spaces:cases` that is no agent's",
+            "next": f"have an operator admit it to `{space_id}` and name it here, or work on it without a space",
+        },
+    )
 
 
 def read_elimination(hypothesis_id: str, proof: dict[str, Any]) -> Why:

@@ -167,9 +167,13 @@ class Client(Operations):
             if cursor is None:
                 return
 
-    def case(self, **options: Unpack[CaseOptions]) -> Case:
-        """A case to work on inside of `with`: its session, and the case of the space where one is named."""
-        return Case(self, options)
+    def case(self, case: str | None = None, /, **options: Unpack[CaseOptions]) -> Case:
+        """A case to work on inside of `with`: one that is there, by its id or name, or else another one.
+
+        `client.case("INC-1042", space="shop")` goes on with a case, `client.case(kit="checkout", name="INC-1043")`
+        declares one.
+        """
+        return Case(self, case, options)
 
     def _follow(self, operation_id: str, **arguments: Any) -> Generator[Any]:
         call = build_call(find_operation(operation_id), arguments)

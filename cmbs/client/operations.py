@@ -25,9 +25,11 @@ from cmbs.api.sessions import (
     EliminateResponse,
     EnterObligationResponse,
     Health,
+    SessionCase,
     SessionsPage,
     Snapshot,
     SurvivorsPage,
+    UpdateCaseResponse,
     WhoAmI,
 )
 from cmbs.api.spaces import (
@@ -96,6 +98,10 @@ class Operations:
         symptoms: Iterable[str] | None = None,
         title: str | None = None,
         labels: Mapping[str, str] | None = None,
+        owner: str | None = None,
+        severity: str | None = None,
+        agents: Iterable[str] | None = None,
+        name: str | None = None,
     ) -> DeclareSessionResponse:
         """Open a session over a fixed set of hypotheses.
 
@@ -114,8 +120,12 @@ class Operations:
                 Unless the policy says otherwise, conclusions are then of survivors alone.
             symptoms: For a kit over a causal graph, and there required: the nodes that show something wrong.
                 Hypotheses are the nodes that can have caused them.
-            title: One line for people, and to find it by; part of the first event.
-            labels: Names and texts to find it by; part of the first event.
+            title: One line for people, and to find it by.
+            labels: Names and texts to find it by.
+            owner: Who answers for the case.
+            severity: How grave it is, in your own words.
+            agents: Who may work on the case. By default an agent lists itself; nothing else is a limit.
+            name: A name that no other case of this server has, such as `INC-1042`; accepted wherever its id is.
         """
         answer: DeclareSessionResponse = self._call(
             "declare_session",
@@ -129,6 +139,10 @@ class Operations:
             symptoms=symptoms,
             title=title,
             labels=labels,
+            owner=owner,
+            severity=severity,
+            agents=agents,
+            name=name,
         )
         return answer
 
@@ -141,6 +155,9 @@ class Operations:
         state: str | None = None,
         kit: str | None = None,
         agent: str | None = None,
+        name: str | None = None,
+        owner: str | None = None,
+        severity: str | None = None,
         source: str | None = None,
         label: Iterable[str] | None = None,
         text: str | None = None,
@@ -157,14 +174,15 @@ class Operations:
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            state: Only those that stand so: the first that holds of `terminated`, `contradiction` (no survivor is
-                left), `concluded` (a conclusion was accepted) and `open`. One of `terminated`, `contradiction`,
-                `concluded`, `open`.
+            state: Only those in this state. One of `terminated`, `contradiction`, `concluded`, `open`.
             kit: Only those that were declared from this provider.
-            agent: Only those that this authenticated actor declared, or reported in.
+            agent: Only those that this agent declared, reported in, or was listed to work on.
+            name: Only the one that has this name.
+            owner: Only those that this person answers for.
+            severity: Only those of this severity.
             source: Only those with a report of this source.
             label: Only those with this label, as `name:value`; may be sent several times, and then all must hold.
-            text: Only those with this text in their id or title, in any case.
+            text: Only those with this text in their id, name or title, in any case.
             since: Only those from this moment on (RFC 3339).
             until: Only those from before this moment (RFC 3339).
             include: `trail`: with how many hypotheses were left over time, in at most 58 points. One of `trail`.
@@ -177,6 +195,9 @@ class Operations:
             state=state,
             kit=kit,
             agent=agent,
+            name=name,
+            owner=owner,
+            severity=severity,
             source=source,
             label=label,
             text=text,
@@ -194,13 +215,70 @@ class Operations:
         QUERY_BELIEF. Now, right after an earlier event, or, with `wait`, as soon as there is news.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id: the belief right after that event.
             wait: Seconds to wait for news before the answer, which then is as it is. The longest is a setting of
                 the server.
             after: With `wait`: until there are events after this seq or event id; by default, after the last.
         """
         answer: Snapshot = self._call("query_belief", session_id=session_id, at=at, wait=wait, after=after)
+        return answer
+
+    def describe_case(self, session_id: str) -> SessionCase:
+        """What a session says of itself as a case.
+
+        Its name, title, owner, severity and labels, and who may work on it.
+
+        Args:
+            session_id: The session, by its id or the name of its case.
+        """
+        answer: SessionCase = self._call("describe_case", session_id=session_id)
+        return answer
+
+    def update_case(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        owner: str | None = None,
+        severity: str | None = None,
+        agents: Iterable[str] | None = None,
+    ) -> UpdateCaseResponse:
+        """Change title, owner, severity, labels or agents of a case.
+
+        UPDATE_CASE. Only what is sent changes. Who may work on the case is for operators to change.
+
+        Args:
+            session_id: The session, by its id or the name of its case.
+            title: One line for people; null or empty takes it away.
+            labels: All labels, in the place of those that it had.
+            owner: Who answers for the case; null or empty takes it away.
+            severity: How grave it is; null or empty takes it away.
+            agents: All agents that may work on it from now on, in the place of those that it listed; an empty list
+                means none. For operators.
+        """
+        answer: UpdateCaseResponse = self._call(
+            "update_case",
+            session_id=session_id,
+            title=title,
+            labels=labels,
+            owner=owner,
+            severity=severity,
+            agents=agents,
+        )
+        return answer
+
+    def name_case(self, session_id: str, *, name: str | None = None) -> SessionCase:
+        """Name a case, or release its name.
+
+        A name is unique in the server. For operators; a declaration can name its case too.
+
+        Args:
+            session_id: The session, by its id or the name of its case.
+            name: Left out, the case gives up the name that it has.
+        """
+        answer: SessionCase = self._call("name_case", session_id=session_id, name=name)
         return answer
 
     def eliminate(
@@ -218,7 +296,7 @@ class Operations:
         conflict.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             source_id: The source of the observation.
             eliminated: The hypotheses that the observation contradicts.
             observation_id: With `source_id`, the key under which this is applied once.
@@ -253,7 +331,7 @@ class Operations:
         `observation_id`.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             probe_id: A probe of the session's kit.
             response: What was seen: the id of an outcome, a number where the probe reads numbers, a list of samples
                 where the kit says how to reduce them, or null for no data.
@@ -284,7 +362,7 @@ class Operations:
         was asked already. It only informs: any probe may be asked. Only in sessions over a kit.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many probes at most, and how many earlier looks.
             at: A seq or an event id: the belief right after that event.
@@ -307,7 +385,7 @@ class Operations:
         page may be short or empty although others follow: it ends where enough ids were looked at.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
             at: A seq or an event id: the belief right after that event.
@@ -328,7 +406,7 @@ class Operations:
         the way.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             since_event_id: Only the events after this one.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
@@ -347,7 +425,7 @@ class Operations:
         messages up to there are decided again as its own. Not where tombstones are kept in a store of their own.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: The seq or the id of the event to begin after; by default the last.
             without: Reports to leave out, by seq or event id: events of ELIMINATE up to `at`.
         """
@@ -370,7 +448,7 @@ class Operations:
         `text`, a page may be short or empty although others follow.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             from_: What came after it: a seq or an event id, of a space a snapshot id; by default 0.
             to: What came up to it, given as `from` is; by default the last event.
             cursor: The `next_cursor` of the page before.
@@ -389,7 +467,7 @@ class Operations:
         sources agree in pairs.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
         """
@@ -404,7 +482,7 @@ class Operations:
         report.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
         """
         answer: ContradictionResponse = self._call("session_contradiction", session_id=session_id)
         return answer
@@ -415,7 +493,7 @@ class Operations:
         Active and exited ones, in the order of entry.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
         """
         answer: ObligationsResponse = self._call("list_obligations", session_id=session_id)
         return answer
@@ -429,7 +507,7 @@ class Operations:
         cannot end.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             obligation_id: Not used before in this session.
             min_total_eliminations: How many hypotheses must be eliminated after this before it can be exited.
         """
@@ -447,7 +525,7 @@ class Operations:
         REQUEST_EXIT. Approved once enough was eliminated since it was entered.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             obligation_id: The obligation, percent-encoded.
             context: Context of the request: stored and returned, never interpreted.
         """
@@ -464,7 +542,7 @@ class Operations:
         DECLARE_CONCLUSION. Accepted while no obligation is active.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             conclusion_id: Opaque; often the hypothesis that is concluded.
             context: Context of the request: stored and returned, never interpreted.
         """
@@ -480,7 +558,7 @@ class Operations:
         where the policy allows it.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             context: Context of the request: stored and returned, never interpreted.
         """
         answer: ApprovalResponse = self._call("request_termination", session_id=session_id, context=context)
@@ -493,7 +571,7 @@ class Operations:
         and regret. The kit is the installed one that the session was declared over, or the one that `kit` names.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             kit: The id of an installed kit to compare the session with.
             truth: The hypothesis that is known to be true.
         """
@@ -510,7 +588,7 @@ class Operations:
         and for sessions over a provider.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most; 100 by default.
             at: A seq or an event id: the belief right after that event.
@@ -535,7 +613,7 @@ class Operations:
         nearest, each with a shortest path. Refused where the server has no Tee, and for sessions over a provider.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             symptom: A node that shows something wrong; once for each, up to 100.
             max_depth: How many edges a search goes far; 5 by default.
             cursor: The `next_cursor` of the page before.
@@ -561,7 +639,7 @@ class Operations:
         where the server has no Tee, and for sessions over a provider.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             node: The node to begin at.
             max_depth: How many edges a search goes far; 5 by default.
             cursor: The `next_cursor` of the page before.
@@ -578,7 +656,7 @@ class Operations:
         As it was hashed, byte for byte. The document can be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id; without it, the newest event.
         """
         answer: dict[str, Any] = self._call("prove_session_inclusion", session_id=session_id, at=at)
@@ -591,7 +669,7 @@ class Operations:
         this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             old_size: How many events there were.
         """
         answer: dict[str, Any] = self._call("prove_session_consistency", session_id=session_id, old_size=old_size)
@@ -606,7 +684,7 @@ class Operations:
         be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             hypothesis_id: The hypothesis.
             at: A seq or an event id; without it, the newest event.
         """
@@ -624,7 +702,7 @@ class Operations:
         be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             hypothesis_id: The hypothesis.
             at: A seq or an event id; without it, the newest event.
         """
@@ -642,7 +720,7 @@ class Operations:
         server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id; without it, the newest event.
             entry: With `true`, the entry and its place in the stream are part of the proof.
         """
@@ -655,7 +733,7 @@ class Operations:
         A conflict if it was not. The document can be checked without this server.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             at: A seq or an event id; without it, the newest event.
         """
         answer: dict[str, Any] = self._call("prove_session_refusal", session_id=session_id, at=at)
@@ -1060,7 +1138,7 @@ class Operations:
             status: Only those with this status. One of `denied`, `asked`, `parked`, `ready`, `running`,
                 `committed`, `failed`, `expired`, `rejected`, `withdrawn`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            case_id: Only those of this case.
+            case_id: Only those of this case, by its id or name.
             agent: Only those that this agent proposed.
             tool: Only those with a call of this tool.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
@@ -1127,7 +1205,7 @@ class Operations:
             limit: How many items at most. The largest page is a setting of the server.
             status: Only those with this status. One of `pending`, `approved`, `rejected`, `expired`, `withdrawn`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            case_id: Only those of this case.
+            case_id: Only those of this case, by its id or name.
             agent: Only those that this agent proposed.
             tool: Only those with a call of this tool.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
@@ -1193,7 +1271,7 @@ class Operations:
             status: Only those with this status. One of `ready`, `running`, `in_doubt`, `succeeded`, `failed`,
                 `timed_out`, `result_refused`, `not_started`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            case_id: Only those of this case.
+            case_id: Only those of this case, by its id or name.
             agent: Only those that this agent proposed.
             tool: Only those with a call of this tool.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
@@ -1292,7 +1370,6 @@ class Operations:
         limit: int | None = None,
         status: str | None = None,
         order: str | None = None,
-        session_id: str | None = None,
         agent: str | None = None,
         kit: str | None = None,
         label: Iterable[str] | None = None,
@@ -1310,12 +1387,11 @@ class Operations:
             limit: How many items at most. The largest page is a setting of the server.
             status: Only those with this status. One of `open`, `closed`.
             order: The oldest first, which is the default, or the newest. One of `oldest`, `newest`.
-            session_id: Only those of this belief session.
-            agent: Only those that this agent may act under.
+            agent: Only those that this agent could act under when they were admitted.
             kit: Only those of a case whose session came from this provider. What the key may not read does not
                 count.
             label: Only those with this label, as `name:value`; may be sent several times, and then all must hold.
-            text: Only those with this text in their id or title, in any case.
+            text: Only those with this text in their id, name or title, in any case.
             since: Only those from this moment on (RFC 3339).
             until: Only those from before this moment (RFC 3339).
         """
@@ -1326,7 +1402,6 @@ class Operations:
             limit=limit,
             status=status,
             order=order,
-            session_id=session_id,
             agent=agent,
             kit=kit,
             label=label,
@@ -1343,7 +1418,7 @@ class Operations:
 
         Args:
             space_id: The space.
-            case_id: The case.
+            case_id: The case, by the id of its session or its name.
         """
         answer: CaseResponse = self._call("get_case", space_id=space_id, case_id=case_id)
         return answer
@@ -1679,33 +1754,31 @@ class Operations:
         self,
         space_id: str,
         case_id: str,
-        session_id: str,
-        agents: Iterable[str],
         *,
+        agents: Iterable[str] | None = None,
         attributes: Json = None,
         title: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> StepResponse:
-        """Open a case.
+        """Admit a case to the space.
 
-        OPEN_CASE. Joins proposals of the named agents to one belief session, which their gates then read. For
-        operators, and for keys with the scope `spaces:cases`; never for agents. Repeating it gives the first answer
-        again.
+        OPEN_CASE. From now on agents of the case may act under it here, and their gates read its belief session.
+        For operators, and for keys with the scope `spaces:cases`; never for agents. A case that was closed can be
+        admitted again. While it is open, repeating it gives the first answer again.
 
         Args:
             space_id: The space.
-            case_id: Chosen by the caller; repeating it gives the first answer again.
-            session_id: The belief session. It never changes.
-            agents: Ids of the agents that may act under the case.
+            case_id: The session, by its id or the name of its case.
+            agents: Of the agents that the case lists, only these may act under it here; without any, all that it
+                lists. Where it lists none, these count.
             attributes: A JSON object for policies to read.
-            title: One line for people, and to find it by; part of the first event.
-            labels: Names and texts to find it by; part of the first event.
+            title: One line for people, and to find it by.
+            labels: Names and texts to find it by.
         """
         answer: StepResponse = self._call(
             "open_case",
             space_id=space_id,
             case_id=case_id,
-            session_id=session_id,
             agents=agents,
             attributes=attributes,
             title=title,
@@ -1721,7 +1794,7 @@ class Operations:
 
         Args:
             space_id: The space.
-            case_id: The case.
+            case_id: The case, by the id of its session or its name.
             reason: Free text for people.
         """
         answer: StepResponse = self._call("close_case", space_id=space_id, case_id=case_id, reason=reason)
@@ -2267,7 +2340,7 @@ class Operations:
         Handed out are the entries alone. Lost connections are made again; each entry comes once, in order.
 
         Args:
-            session_id: The session.
+            session_id: The session, by its id or the name of its case.
             from_: Begin with the entry of this seq; 0 is the first.
             after: Begin after the entry of this seq: what `Last-Event-ID` says, for clients that cannot set
                 headers.

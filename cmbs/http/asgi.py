@@ -27,7 +27,6 @@ from cmbs.http.headers import header_lookup
 from cmbs.http.router import RouteMatch, method_not_allowed
 from cmbs.http.service import Service
 from cmbs.identity.gate import Gate
-from cmbs.identity.kernel.model import ANONYMOUS
 from cmbs.identity.tokens import without_keys
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -59,12 +58,11 @@ async def answer(match: RouteMatch, service: Service, scope: Scope, receive: Rec
         endpoint = match.endpoints[scope["method"]]
         operation = endpoint.operation
         header = header_lookup(scope["headers"])
-        admit = partial(service.gate.admit, header, scope.get("client"), operation.find_need(match.params))
-        actor = ANONYMOUS if operation.is_open else await admit()
+        admitted = await service.admit(operation, match.params, header, scope.get("client"))
         body = b"" if operation.body is None else await read_body(scope, receive, service.body_bytes)
         query = split_query(scope.get("query_string", b""))
         gone = partial(_wait_until_gone, receive)
-        response = await service.answer(endpoint, match.params, query, header, actor, body, gone, admit)
+        response = await service.answer(endpoint, admitted, query, header, body, gone)
         if isinstance(response, EventStream):
             await _send_events(response, gone(), scope, send)
             return

@@ -10,13 +10,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from cmbs.api.call import Call
 from cmbs.api.errors import TransportCode, TransportError, complete_details
 from cmbs.api.operation import FIELDS, Operation
 from cmbs.api.operations import ALL_OPERATIONS
 from cmbs.audit.anchors import anchor_by
+from cmbs.belief.kernel.names import may_be_name
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError, InvalidRequest, LedgerCorrupt, LimitExceeded, StoreUnavailable
 from cmbs.http.belief.graph import GraphRoutes
@@ -57,7 +60,17 @@ MAX_WAITERS = 512
 _DECODING = ThreadPoolExecutor(1, "cmbs-decode")
 # Where a caller in this process is.
 _HERE = ("127.0.0.1", 0)
+# What a name may stand for.
+_CASE_IDS = ("session_id", "case_id", "stream_id")
 _log = logging.getLogger("cmbs.http")
+
+
+class Admitted(NamedTuple):
+    """A caller who may ask, the parameters of the path, and how to ask again whether the caller may."""
+
+    actor: Actor
+    params: dict[str, str]
+    admit: Callable[[], Awaitable[Actor]]
 
 
 class Service:
@@ -126,12 +139,11 @@ class Service:
         endpoint = self.table.endpoints[call.operation.operation_id]
         body = call.content or b""
         header = {"content-type": call.media_type, **identity, **call.headers}.get
-        admit = partial(self.gate.admit, header, _HERE, call.operation.find_need(call.params))
         try:
             if len(body) > self.body_bytes:
                 raise LimitExceeded("body_bytes", self.body_bytes, len(body))
-            actor = ANONYMOUS if call.operation.is_open else await admit()
-            return await self.answer(endpoint, call.params, call.pairs, header, actor, body, gone, admit)
+            admitted = await self.admit(call.operation, call.params, header, _HERE)
+            return await self.answer(endpoint, admitted, call.pairs, header, body, gone)
         except (BeliefServerError, TransportError) as exc:
             exc.details = complete_details(exc.code, exc.details)
             raise
@@ -143,23 +155,64 @@ class Service:
                 complete_details(TransportCode.INTERNAL_ERROR, {}),
             ) from exc
 
+    async def admit(
+        self, operation: Operation, params: dict[str, str], header: Lookup, client: tuple[str, int] | None
+    ) -> Admitted:
+        """Who asks, if they may, about what: a name in the path becomes the id of its case.
+
+        What a key is good for goes by ids, so names are looked up first, and for callers with a good key alone.
+        """
+        if any(name in params and may_be_name(params[name]) for name in _CASE_IDS):
+            if not operation.is_open:
+                await self.gate.admit(header, client, None)
+            params = await self._resolve(params)
+        admit = partial(self.gate.admit, header, client, operation.find_need(params))
+        return Admitted(ANONYMOUS if operation.is_open else await admit(), params, admit)
+
+    async def _name_cases_in(self, request: Request) -> None:
+        """Put the ids of cases in the place of their names, in the query and the body of a request."""
+        request.query = await self._resolve(request.query)
+        message = request.message
+        said = {name: getattr(message, name, None) for name in _CASE_IDS}
+        found = await self._resolve(said)
+        if found is not said:
+            changed = {name: each for name, each in found.items() if each != said[name]}
+            request.message = msgspec.structs.replace(message, **changed)
+
+    async def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The same values, with the ids of cases in the place of their names."""
+        said = {name: values[name] for name in _CASE_IDS if isinstance(values.get(name), (str, list))}
+        if not any(may_be_name(each) for text in said.values() for each in ([text] if isinstance(text, str) else text)):
+            return values
+        resolve = self.belief_server.names.resolve
+
+        def read() -> dict[str, Any]:
+            return {
+                name: resolve(text) if isinstance(text, str) else [resolve(each) for each in text]
+                for name, text in said.items()
+            }
+
+        return {**values, **(await asyncio.to_thread(read) if self.belief_server.log.blocking else read())}
+
     async def answer(
         self,
         endpoint: Endpoint,
-        params: dict[str, str],
+        admitted: Admitted,
         query: Sequence[tuple[str, str]],
         header: Lookup,
-        actor: Actor,
         body: bytes,
         gone: Callable[[], Awaitable[None]],
-        admit: Callable[[], Awaitable[Actor]],
     ) -> Response | EventStream:
         """Read a request of a caller who was admitted, and answer it."""
+        actor, params, admit = admitted
         received = (endpoint.operation, params, query, header, actor, body, gone, admit)
         if len(body) > MAX_BODY_BYTES_DECODED_ON_LOOP:
             request = await asyncio.get_running_loop().run_in_executor(_DECODING, Request, *received)
         else:
             request = Request(*received)
+        said = request.message
+        if request.query or getattr(said, "session_id", None) or getattr(said, "case_id", None):
+            await self._name_cases_in(request)
         response = await endpoint.handler(request)
         if isinstance(response, EventStream) or not (request.selection or endpoint.operation.takes_preference):
             return response

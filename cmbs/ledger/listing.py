@@ -5,11 +5,11 @@ A store keeps it beside the log, so that a list of a hundred thousand sessions r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,8 @@ class Attribute(StrEnum):
     AGENT = "agent"
     SOURCE = "source"
     LABEL = "label"
+    OWNER = "owner"
+    SEVERITY = "severity"
 
 
 def find_term(attribute: Attribute, *parts: str) -> bytes:
@@ -107,6 +109,11 @@ class Listing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     conclusion: str | None
     terminated: bool
     reports: Reports
+    owner: str = ""
+    severity: str = ""
+    # Who may work on it: the first of them, and how many they are; None where that is not restricted.
+    case_agents: tuple[str, ...] = ()
+    n_case_agents: int | None = None
 
     @property
     def standing(self) -> SessionStanding:
@@ -137,12 +144,24 @@ def decode_listing(raw: bytes) -> Listing:
     return _DECODER.decode(raw)
 
 
-def terms_of_declaration(kit: str | None, labels: Mapping[str, str], agent_id: str | None) -> list[bytes]:
-    """What a session is found by from its declaration on."""
-    terms = [find_term(Attribute.LABEL, name, value) for name, value in labels.items()]
-    terms += [] if kit is None else [find_term(Attribute.KIT, kit)]
+def terms_of_declaration(kit: str | None, agent_id: str | None) -> list[bytes]:
+    """What a session is found by from its declaration on, for good."""
+    terms = [] if kit is None else [find_term(Attribute.KIT, kit)]
     terms += [] if agent_id is None else [find_term(Attribute.AGENT, agent_id)]
     return terms
+
+
+def terms_of_case(listing: Listing) -> list[bytes]:
+    """What a session is found by until its case is changed."""
+    terms = [find_term(Attribute.LABEL, name, value) for name, value in listing.labels.items()]
+    terms += [find_term(Attribute.OWNER, listing.owner)] if listing.owner else []
+    terms += [find_term(Attribute.SEVERITY, listing.severity)] if listing.severity else []
+    return terms
+
+
+def terms_of_agents(agents: Iterable[str]) -> list[bytes]:
+    """What a session is found by since these agents may work on it, for good."""
+    return [find_term(Attribute.AGENT, agent_id) for agent_id in agents]
 
 
 def terms_of_report(source_id: str, agent_id: str | None) -> list[bytes]:
@@ -196,6 +215,17 @@ class _Declared(msgspec.Struct, frozen=True):
     origin: _Origin | None = None
     title: str = ""
     labels: dict[str, str] = {}
+    owner: str = ""
+    severity: str = ""
+    agents: tuple[str, ...] | None = None
+
+
+class _Updated(msgspec.Struct, frozen=True):
+    title: str | msgspec.UnsetType | None = msgspec.UNSET
+    labels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    owner: str | msgspec.UnsetType | None = msgspec.UNSET
+    severity: str | msgspec.UnsetType | None = msgspec.UNSET
+    agents: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Payload(msgspec.Struct, frozen=True):
@@ -212,6 +242,7 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 _ENTRY = msgspec.json.Decoder(_Entry)
 _DECLARED = msgspec.json.Decoder(_Declared)
+_UPDATED = msgspec.json.Decoder(_Updated)
 _PAYLOAD = msgspec.json.Decoder(_Payload)
 _OUTCOME = msgspec.json.Decoder(_Outcome | None)
 
@@ -254,15 +285,45 @@ def _index_declaration(entry: _Entry, declared: _Declared, n_universe: int) -> I
         None,
         terminated=False,
         reports=Reports(agents=() if agent_id is None else (agent_id,)),
+        owner=declared.owner,
+        severity=declared.severity,
+        **_list_agents(declared.agents),
     )
-    return Indexed(listing, frozenset(terms_of_declaration(kit, declared.labels, agent_id)))
+    terms = [*terms_of_declaration(kit, agent_id), *terms_of_case(listing), *terms_of_agents(declared.agents or ())]
+    return Indexed(listing, frozenset(terms))
+
+
+def _list_agents(agents: tuple[str, ...] | None) -> dict[str, Any]:
+    return {
+        "case_agents": (agents or ())[:MAX_LISTED_NAMES],
+        "n_case_agents": None if agents is None else len(agents),
+    }
+
+
+def _index_update(found: Indexed, payload: msgspec.Raw) -> Indexed:
+    """A session in a list after its case was changed: a text that is taken away is null."""
+    update = _UPDATED.decode(payload)
+    changes: dict[str, Any] = {
+        name: value or ""
+        for name, value in (("title", update.title), ("owner", update.owner), ("severity", update.severity))
+        if value is not msgspec.UNSET
+    }
+    agents: tuple[str, ...] = ()
+    if not isinstance(update.labels, msgspec.UnsetType):
+        changes["labels"] = update.labels
+    if not isinstance(update.agents, msgspec.UnsetType):
+        agents = update.agents
+        changes |= _list_agents(agents)
+    listing = msgspec.structs.replace(found.listing, **changes)
+    kept = found.terms - set(terms_of_case(found.listing))
+    return Indexed(listing, kept | {*terms_of_case(listing), *terms_of_agents(agents)})
 
 
 def _index_entry(
     found: Indexed, entry: _Entry, outcome: _Outcome, active: dict[str, None], *, repeated: bool
 ) -> Indexed:
     """`active` are the obligations, which this changes; what a fork repeats counts as the report of no agent."""
-    listing, terms = found
+    listing, terms = _index_update(found, entry.payload) if entry.verb == "UPDATE_CASE" else found
     n_survivors, reports = listing.n_survivors - len(entry.delta.eliminated), listing.reports
     payload = _PAYLOAD.decode(entry.payload)
     granted = outcome.accepted or outcome.approved

@@ -19,9 +19,12 @@ IDENTITY_PREFIX = "identity:"
 HEADS_PREFIX = "heads:"
 KIT_PREFIX = "kit:"
 WEBHOOK_PREFIX = "webhook:"
+NAMES_PREFIX = "names:"
 # Where the heads of all other streams are recorded.
 HEADS_STREAM = f"{HEADS_PREFIX}server"
-RESERVED_PREFIXES = (SPACE_PREFIX, IDENTITY_PREFIX, HEADS_PREFIX, KIT_PREFIX, WEBHOOK_PREFIX)
+# Which case has which name.
+NAMES_STREAM = f"{NAMES_PREFIX}server"
+RESERVED_PREFIXES = (SPACE_PREFIX, IDENTITY_PREFIX, HEADS_PREFIX, KIT_PREFIX, WEBHOOK_PREFIX, NAMES_PREFIX)
 
 
 def is_reserved(stream_id: str) -> bool:
@@ -54,9 +57,10 @@ class SessionState(msgspec.Struct, frozen=True):
     n_survivors: int
     terminated: bool
     universe: Sequence[str] = ()
-    # What a list says of the session, and by what it is newly found; derived from the entries alone.
+    # What a list says of the session, by what it is newly found, and by what no longer; derived from the entries alone.
     listing: Listing | None = None
     terms: Sequence[bytes] = ()
+    lost_terms: Sequence[bytes] = ()
 
 
 class Append(msgspec.Struct, frozen=True):

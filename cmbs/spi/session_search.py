@@ -20,6 +20,7 @@ class SessionQuery(msgspec.Struct, frozen=True):
 
     `terms` are of `find_term`, and `text`, in any case, is looked for in ids and titles. A session was declared at
     `since` or later, and before `until`. It is one of `session_ids`, if they are given: `MAX_IDS` of them at most.
+    One of `named`, as many at most, has the text in its name.
     """
 
     newest_first: bool = False
@@ -29,6 +30,7 @@ class SessionQuery(msgspec.Struct, frozen=True):
     since: str = ""
     until: str = ""
     session_ids: tuple[str, ...] | None = None
+    named: tuple[str, ...] = ()
 
     def takes(self, session_id: str, indexed: Indexed) -> bool:
         """Whether a session is one of those that are looked for."""
@@ -37,7 +39,7 @@ class SessionQuery(msgspec.Struct, frozen=True):
             (self.session_ids is None or session_id in self.session_ids)
             and self.standing in (None, listing.standing)
             and indexed.terms >= set(self.terms)
-            and self.text.casefold() in search_text(session_id, listing.title)
+            and (self.text.casefold() in search_text(session_id, listing.title) or session_id in self.named)
             and self.since <= listing.created_ts
             and (not self.until or listing.created_ts < self.until)
         )
@@ -68,6 +70,8 @@ class ListingLog(Protocol):
 
 def find_sessions(log: AuditLog, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
     """Sessions by (created_ts, session_id), or the other way round, from the first beyond `after` on; of any log."""
+    if query.session_ids == ():
+        return []
     if isinstance(log, ListingLog):
         return log.find_sessions(query, after, limit)
     found: list[ListedSession] = []

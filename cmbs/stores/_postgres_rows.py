@@ -29,7 +29,7 @@ from cmbs.spi.stored_rows import (
 )
 from cmbs.stores._postgres_catalog import find_schema_faults
 from cmbs.stores._postgres_journal import PostgresJournal, find_journal_faults
-from cmbs.stores.session_search import ListingRow, TermRow, listing_row, new_terms, newest_listings
+from cmbs.stores.session_search import ListingRow, TermRow, listing_row, newest_listings, sort_terms
 
 # The column of each table that says which stream or session a row is of.
 _NAME_COLUMNS = {
@@ -73,6 +73,7 @@ def append_columns(appends: Sequence[Append]) -> tuple[Any, ...]:
     """
     keys = [(place, key) for place, item in enumerate(appends, 1) for key in keys_of_append(item)]
     rows = [event_row(item) for item in appends]
+    found, lost = sort_terms(appends)
     sessions = [item.session or SessionState(0, terminated=False) for item in appends]
     return (
         *([row[column] for row in rows] for column in list(rows[0])[:-1]),
@@ -83,7 +84,8 @@ def append_columns(appends: Sequence[Append]) -> tuple[Any, ...]:
         [place for place, _ in keys],
         [key for _, key in keys],
         *_columns(newest_listings(appends), len(ListingRow._fields)),
-        *_columns(new_terms(appends), len(TermRow._fields)),
+        *_columns(found, len(TermRow._fields)),
+        *_columns(lost, len(TermRow._fields))[:-1],
     )
 
 
@@ -183,7 +185,7 @@ class PostgresRows(PostgresJournal, ABC):
 
     def expect_terms(self, item: Append) -> list[Row]:
         """The rows by which a session is found."""
-        return [row._asdict() for row in new_terms([item])]
+        return [row._asdict() for row in sort_terms([item]).found]
 
     def expect_session(self, first: Append, newest: Append) -> Row:
         """The row that the function in the database writes."""

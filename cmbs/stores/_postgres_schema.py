@@ -177,7 +177,7 @@ CREATE FUNCTION cmbs.append_entries(
     source_ids bytea[], observation_ids bytea[], universe_sizes bigint[], survivor_counts bigint[],
     terminations boolean[], entries bytea[], lookup_positions int[], lookup_keys bigint[],
     listed_ids text[], listed_tss text[], states text[], searches text[], summaries bytea[],
-    found_ids text[], terms bytea[], found_tss text[]
+    found_ids text[], terms bytea[], found_tss text[], lost_ids text[], lost_terms bytea[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM cmbs.sessions WHERE session_id = ANY (stream_ids) ORDER BY session_id FOR UPDATE;
@@ -219,7 +219,10 @@ BEGIN
     SELECT stream_ids[l.position], l.key, seqs[l.position]
     FROM unnest(lookup_positions, lookup_keys) AS l (position, key);
     INSERT INTO cmbs.listings AS kept SELECT * FROM unnest(listed_ids, listed_tss, states, searches, summaries)
-    ON CONFLICT (session_id) DO UPDATE SET state = EXCLUDED.state, summary = EXCLUDED.summary;
+    ON CONFLICT (session_id) DO UPDATE SET
+        state = EXCLUDED.state, search = EXCLUDED.search, summary = EXCLUDED.summary;
+    DELETE FROM cmbs.listing_terms AS t USING unnest(lost_ids, lost_terms) AS lost (session_id, term)
+    WHERE t.session_id = lost.session_id AND t.term = lost.term;
     INSERT INTO cmbs.listing_terms SELECT * FROM unnest(found_ids, terms, found_tss) ON CONFLICT DO NOTHING;
 END $$;
 """

@@ -27,8 +27,8 @@ from cmbs.spi.stored_rows import (
     show,
 )
 from cmbs.stores._sqlite_journal import SQLiteJournal, find_journal_faults
-from cmbs.stores._sqlite_schema import INSERT_LISTING, INSERT_TERM, find_schema_faults
-from cmbs.stores.session_search import listing_row, new_terms, newest_listings
+from cmbs.stores._sqlite_schema import DELETE_TERM, INSERT_LISTING, INSERT_TERM, find_schema_faults
+from cmbs.stores.session_search import listing_row, newest_listings, sort_terms
 
 EVENT_COLUMNS = (
     "stream_id",
@@ -57,7 +57,7 @@ NAME_COLUMNS = {
     LISTINGS: "session_id",
     TERMS: "session_id",
 }
-_UPDATE_LISTING = "UPDATE listings SET summary = ? WHERE session_id = ? AND state = ?"
+_UPDATE_LISTING = "UPDATE listings SET summary = ? WHERE session_id = ? AND state = ? AND search = ?"
 _BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS, LISTINGS)
 
 
@@ -100,10 +100,12 @@ def lookup_rows(item: Append) -> list[tuple[str, int, int]]:
 def write_listings(connection: sqlite3.Connection, appends: Sequence[Append]) -> None:
     """Bring the lists of sessions up to these entries, in the transaction that writes them."""
     for row in newest_listings(appends):
-        # Mostly the state is the same, and then no index is touched.
-        if connection.execute(_UPDATE_LISTING, (row.summary, row.session_id, row.state)).rowcount == 0:
+        # Mostly the state and the title are the same, and then no index is touched.
+        if connection.execute(_UPDATE_LISTING, (row.summary, row.session_id, row.state, row.search)).rowcount == 0:
             connection.execute(INSERT_LISTING, row)
-    connection.executemany(INSERT_TERM, new_terms(appends))
+    found, lost = sort_terms(appends)
+    connection.executemany(DELETE_TERM, lost)
+    connection.executemany(INSERT_TERM, found)
 
 
 class SQLiteRows(SQLiteJournal, ABC):
@@ -176,7 +178,7 @@ class SQLiteRows(SQLiteJournal, ABC):
 
     def expect_terms(self, item: Append) -> list[Row]:
         """The rows by which a session is found."""
-        return [row._asdict() for row in new_terms([item])]
+        return [row._asdict() for row in sort_terms([item]).found]
 
     def expect_session(self, first: Append, newest: Append) -> Row:
         """The row that the triggers write."""

@@ -203,9 +203,11 @@ LOG_FILE = FileKind(LOG_ID, EARLIER_LOG_ID, _SCHEMA, log_marks)
 
 INSERT_LISTING = (
     "INSERT INTO listings VALUES (?, ?, ?, ?, ?)"
-    " ON CONFLICT (session_id) DO UPDATE SET state = excluded.state, summary = excluded.summary"
+    " ON CONFLICT (session_id) DO UPDATE"
+    " SET state = excluded.state, search = excluded.search, summary = excluded.summary"
 )
 INSERT_TERM = "INSERT INTO listing_terms VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+DELETE_TERM = "DELETE FROM listing_terms WHERE session_id = ? AND term = ? AND created_ts = ?"
 
 
 class SchemaObject(NamedTuple):

@@ -166,6 +166,7 @@ class InMemoryStore:
             stream.lookups.setdefault(key >> _SHELF_BITS, []).append((key, item.seq))
             stream.seqs[item.entry.event_hash] = item.seq
         if item.session is not None:
+            stream.terms.difference_update(item.session.lost_terms)
             stream.terms.update(item.session.terms)
         stream.newest = item
         self._journal.append(JournalPlace(len(self._journal) + 1, item.stream_id, item.seq))

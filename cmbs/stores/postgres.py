@@ -55,7 +55,7 @@ _CONNECT_SECONDS = 5.0
 _RECONNECT_SECONDS = 1.0
 # How long a caller waits where the last attempts to connect failed: later callers must not queue up behind them.
 _GONE_SECONDS = 0.1
-_APPEND = "SELECT cmbs.append_entries(" + ", ".join(["%b"] * 22) + ")"
+_APPEND = "SELECT cmbs.append_entries(" + ", ".join(["%b"] * 24) + ")"
 # Locks the session's row, as an append does: of an intent and an append, one comes first and the other is stale.
 _INTEND = """
 WITH head AS (SELECT head_seq, head_hash FROM cmbs.sessions WHERE session_id = %(stream_id)s FOR UPDATE)

@@ -57,14 +57,25 @@ def newest_listings(appends: Iterable[Append]) -> list[ListingRow]:
     return [make_listing_row(session_id, listing) for session_id, listing in newest.items()]
 
 
-def new_terms(appends: Iterable[Append]) -> list[TermRow]:
-    """The rows by which sessions are found since these entries, each once; they may be there already."""
-    found: dict[TermRow, None] = {}
+class ChangedTerms(NamedTuple):
+    """Rows by which sessions are found since some entries, and rows by which they no longer are; each once.
+
+    The first may be there already, the second may never have been there.
+    """
+
+    found: list[TermRow]
+    lost: list[TermRow]
+
+
+def sort_terms(appends: Iterable[Append]) -> ChangedTerms:
+    """What becomes of the rows by which sessions are found, after the last of these entries."""
+    rows: dict[TermRow, bool] = {}
     for item in appends:
-        listing = None if item.session is None else item.session.listing
-        if item.session is not None and listing is not None:
-            found.update((TermRow(item.stream_id, term, listing.created_ts), None) for term in item.session.terms)
-    return list(found)
+        session = item.session
+        if session is not None and session.listing is not None:
+            for terms, is_found in ((session.lost_terms, False), (session.terms, True)):
+                rows.update((TermRow(item.stream_id, term, session.listing.created_ts), is_found) for term in terms)
+    return ChangedTerms([row for row, is_found in rows.items() if is_found], [row for row in rows if not rows[row]])
 
 
 def build_search(
@@ -89,7 +100,9 @@ def build_search(
     if query.standing is not None:
         parts.append((f"l.state = {mark}", (query.standing.value,)))
     if query.text:
-        parts.append((contains, (query.text.casefold(),)))
+        marks = ", ".join([mark] * len(query.named))
+        named = f" OR {place}.session_id IN ({marks})" if query.named else ""
+        parts.append((f"({contains}{named})", (query.text.casefold(), *query.named)))
     if after is not None:
         comparison = "<" if query.newest_first else ">"
         parts.append((f"({place}.created_ts, {place}.session_id) {comparison} ({mark}, {mark})", after))

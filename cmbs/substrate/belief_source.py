@@ -93,7 +93,13 @@ def reading_of(session: Session, seq: int, event_hash: bytes, independent_of: st
         concluded=concluded[-MAX_READ_CONCLUSIONS:],
         survivor_attributes=_attributes_of(session, survivors),
         independent=UNSET if independent_of is None else _read_without(session, seq, independent_of),
+        agents=_agents_at(session, seq),
     )
+
+
+def _agents_at(session: Session, seq: int) -> list[str] | UnsetType:
+    agents = session.case.agents_at(seq)
+    return UNSET if agents is None else list(agents)
 
 
 def _read_without(session: Session, seq: int, actor_id: str) -> IndependentReading:

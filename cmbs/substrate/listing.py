@@ -77,7 +77,7 @@ class RecordFilter(NamedTuple):
         if self.tool_id is not None and self.tool_id not in _tools_of(record):
             return False
         case = None if case_id is None else space.cases.get(case_id)
-        if self.session_ids is not None and (case is None or case.session_id not in self.session_ids):
+        if self.session_ids is not None and (case is None or case.case_id not in self.session_ids):
             return False
         return not self.labels or (case is not None and has_labels(case, self.labels, self.reader))
 
@@ -92,7 +92,6 @@ class CaseFilter(NamedTuple):
     """Which cases a list has: all that is given must hold."""
 
     status: StrEnum | None = None
-    session_id: str | None = None
     agent_id: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     text: str = ""
@@ -107,9 +106,8 @@ class CaseFilter(NamedTuple):
         title = title_of(case) or "" if shown else ""
         return (
             self.status in (None, case.status)
-            and self.session_id in (None, case.session_id)
-            and (self.session_ids is None or case.session_id in self.session_ids)
-            and (self.agent_id is None or (shown and self.agent_id in case.agents))
+            and (self.session_ids is None or case.case_id in self.session_ids)
+            and (self.agent_id is None or (shown and self.agent_id in case.known_agents))
             and has_labels(case, self.labels, self.reader)
             and self.text.casefold() in f"{case.case_id}\n{title}".casefold()
             and self.since <= case.ts
@@ -125,12 +123,12 @@ def take_cases(space: Space, wanted: CaseFilter) -> Iterator[Position]:
 def find_sessions_of_kit(log: AuditLog, space: Space, kit: str) -> frozenset[str]:
     """Those sessions of the cases of a space that were declared from this kit."""
     query = SessionQuery(terms=(find_term(Attribute.KIT, kit),))
-    return frozenset(find_among(log, query, {case.session_id for case in space.cases.values()}))
+    return frozenset(find_among(log, query, set(space.cases)))
 
 
 def may_see_case(case: Case, reader: Actor) -> bool:
     """Whether it is shown who may act under a case, and what is said of it: not to agents that may not."""
-    return reader.kind is not ActorKind.AGENT or reader.id in case.agents
+    return reader.kind is not ActorKind.AGENT or reader.id in case.known_agents
 
 
 def has_labels(case: Case, labels: Iterable[tuple[str, str]], reader: Actor | None = None) -> bool:

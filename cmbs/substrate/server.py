@@ -21,10 +21,12 @@ from cmbs.errors import (
     EventNotFound,
     InvalidRequest,
     LimitExceeded,
+    RecordNotFound,
     SpaceNotFound,
 )
 from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
+from cmbs.refusals import find_nearest
 from cmbs.spi import Append, AuditLog, Clock, IdSource, stream_heads_of
 from cmbs.streams.cache import ByteBudget
 from cmbs.streams.reading import read_entries, read_entry
@@ -34,12 +36,14 @@ from cmbs.substrate.executor import ToolExecutor
 from cmbs.substrate.kernel.arbitration.arbitrate import Arbitration, arbitrate, belief_sessions
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings
 from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest, complete_call, is_run_by_server
+from cmbs.substrate.kernel.cases import find_unknown_case
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
     CreateSpace,
     Evidence,
     Mode,
+    OpenCase,
     PromoteMemory,
     Propose,
     PutMemory,
@@ -169,6 +173,7 @@ class SubstrateServer:
         if not isinstance(message, Propose):  # pragma: no cover - validation keeps the kind
             raise TypeError(message)
         space = self.current(space_id)
+        self._refuse_unknown_case(space, message)
         readings = {reading.session_id: reading for reading in self._readings(space, message.proposal, actor)}
         return Hypothetical(space, message.proposal, actor, self._clock.now(), readings)
 
@@ -367,7 +372,7 @@ class SubstrateServer:
             return completed is not None and bool(belief_sessions(space, completed.proposal, command.actor))
         if isinstance(message, Propose):
             return bool(message.belief) or bool(belief_sessions(space, message.proposal, command.actor))
-        return isinstance(message, (Start, Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
+        return isinstance(message, (Start, Wake, Approve, RecordOutcome, PutMemory, PromoteMemory, OpenCase))
 
     def _needs_lookup(self, space: Space, command: SpaceCommand) -> bool:
         """Whether something has to be looked up for a command, or a sender has said what only the server may."""
@@ -377,6 +382,7 @@ class SubstrateServer:
             is_forged
             or is_large_change(space, message)
             or find_unknown(space, command) != NOTHING
+            or find_unknown_case(space, message) is not None
             or self._needs_belief(space, command)
         )
 
@@ -386,6 +392,7 @@ class SubstrateServer:
         A policy that it leads to is compiled here, and not in the writer that all spaces share.
         """
         compile_change(space, command.message)
+        self._refuse_unknown_case(space, command.message)
         found = self.settled.look_up(space, command)
         return msgspec.structs.replace(found, message=self._with_belief(space, found.message, command.actor))
 
@@ -393,6 +400,12 @@ class SubstrateServer:
         """What a call would become now; None where it repeats or joins another."""
         completed = complete_call(space, message, actor, Stamp("", self._clock.now()))
         return completed if isinstance(completed, Propose) else None
+
+    def _refuse_unknown_case(self, space: Space, message: SpaceRequest) -> None:
+        """RecordNotFound for a proposal that names a case of which neither the space nor the belief plane knows."""
+        case_id = find_unknown_case(space, message)
+        if case_id is not None and not any(reading.found for reading in self._read({case_id: None})):
+            raise RecordNotFound("case", case_id, find_nearest(case_id, space.cases), "this server")
 
     def _with_belief(self, space: Space, message: SpaceRequest, actor: Actor) -> SpaceRequest:
         match message:
@@ -407,6 +420,8 @@ class SubstrateServer:
                 return _with_readings(message, self._readings_for(space, record))
             case RecordOutcome():
                 return _with_readings(message, self._read(sessions_of_outcome(space, message.execution_id)))
+            case OpenCase():
+                return _with_readings(message, self._read({message.case_id: None}))
             case PutMemory() | PromoteMemory():
                 found = self._is_there(space, message.evidence)
                 if found == message.confirming_event_found:
@@ -548,7 +563,7 @@ def _independent_of(reading: BeliefReading) -> str | None:
 
 
 def _with_readings(
-    message: Propose | Wake | Approve | Start | RecordOutcome, readings: list[BeliefReading]
-) -> Propose | Wake | Approve | Start | RecordOutcome:
+    message: Propose | Wake | Approve | Start | RecordOutcome | OpenCase, readings: list[BeliefReading]
+) -> Propose | Wake | Approve | Start | RecordOutcome | OpenCase:
     """The message with what the belief plane says in the place of whatever its sender had put there."""
     return message if message.belief == readings else msgspec.structs.replace(message, belief=readings)

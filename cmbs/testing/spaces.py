@@ -28,9 +28,9 @@ ANY_OBJECT = msgspec.Raw(b'{"type":"object"}')
 _OPERATOR = Actor(ActorKind.OPERATOR, "operator-1")
 # One for the agent, one for another, one that is closed.
 CASES = {
-    "mine": Case("mine", "s1", b'{"name":"prod"}', frozenset({AGENT.id}), _OPERATOR, 1, EARLIER),
-    "theirs": Case("theirs", "s.2", b"{}", frozenset({"other"}), _OPERATOR, 2, EARLIER),
-    "closed": Case("closed", "s1", b"{}", frozenset({AGENT.id}), _OPERATOR, 3, EARLIER, CaseStatus.CLOSED),
+    "mine": Case("mine", b'{"name":"prod"}', frozenset({AGENT.id}), _OPERATOR, 1, EARLIER),
+    "theirs": Case("theirs", b"{}", frozenset({"other"}), _OPERATOR, 2, EARLIER),
+    "closed": Case("closed", b"{}", frozenset({AGENT.id}), _OPERATOR, 3, EARLIER, CaseStatus.CLOSED),
 }
 
 

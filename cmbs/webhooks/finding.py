@@ -152,15 +152,15 @@ class Finder:
         case = None if case_id is None else space.cases.get(case_id)
         if case is None:
             return Subject(None, space.space_id, {}), None
-        labels = self._read_labels(case.session_id)
+        labels = self._read_labels(case.case_id)
         if labels is not None and not isinstance(case.labels, msgspec.UnsetType):
             labels |= case.labels
-        return Subject(case.session_id, space.space_id, labels), case.case_id
+        return Subject(case.case_id, space.space_id, labels), case.case_id
 
     def _read_labels(self, session_id: str) -> dict[str, str] | None:
         """The labels of a session; None where they cannot be read."""
         try:
-            return dict(self._belief.current_session(session_id).labels)
+            return dict(self._belief.current_session(session_id).case.labels)
         except LedgerCorrupt as exc:
             self._notice(exc)
             return None
@@ -203,9 +203,9 @@ def _tell_of_session(session: Session, place: JournalPlace, stored: StoredEntry)
     else:
         return
     kind, details, path = told
-    named = {"title": session.title} if session.title else {}
+    named = {"title": session.case.title} if session.case.title else {}
     note = note_entry(kind, place.stream_id, stored, {**named, **details}, path)
-    yield Found(place, note, Subject(place.stream_id, None, dict(session.labels)))
+    yield Found(place, note, Subject(place.stream_id, None, dict(session.case.labels)))
 
 
 def _describe_asked(asked: Asked) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import { InboxPage, countWaiting } from "./pages/actions/inbox";
 import { CasesPage } from "./pages/cases";
 import { ComparePage } from "./pages/compare";
 import { LedgerPage } from "./pages/ledger";
+import { OneCase } from "./pages/case";
 import { SessionPage } from "./pages/session/index";
 import "./styles/tokens.css";
 import "./styles/console.css";
@@ -33,9 +34,9 @@ function Route(): JSX.Element {
   if (first === "policy" || (first === "spaces" && third === "policy")) return <Later page="policy"><LazyPolicy key={fifth} space={first === "spaces" ? second : undefined} change={fourth === "changes" ? fifth : undefined} /></Later>;
   if (first === "compare") return <ComparePage />;
   if (first === "ledger") return <LedgerPage stream={second} />;
-  if (first === "cases" && second !== undefined && third === "actions") return <ActionsPage key={second} id={second} />;
-  if (first === "cases" && second !== undefined && third === "graph") return <Later page="graph"><LazyGraph key={second} id={second} /></Later>;
-  if (first === "cases" && second !== undefined) return <SessionPage key={second} id={second} />;
+  if (first === "cases" && second !== undefined && third === "actions") return <OneCase key={second} named={second}>{(one) => <ActionsPage id={one.session_id} name={one.name ?? one.session_id} />}</OneCase>;
+  if (first === "cases" && second !== undefined && third === "graph") return <OneCase key={second} named={second}>{(one) => <Later page="graph"><LazyGraph id={one.session_id} /></Later>}</OneCase>;
+  if (first === "cases" && second !== undefined) return <OneCase key={second} named={second}>{(one) => <SessionPage id={one.session_id} about={one} />}</OneCase>;
   return (
     <Page title="No such page">
       <Panel title="No such page"><p class="pad">Look for it in the <Link to="" class="under">list of cases</Link>.</p></Panel>

@@ -1,8 +1,10 @@
 """The list of cases in a real browser: each filter by itself, all together, and none."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -126,3 +128,30 @@ def test_filters_hold_together_and_are_dropped_together(cases: Page) -> None:
     cases.keyboard.press("Enter")
     cases.get_by_role("button", name="Show all").click()
     expect_titles(cases, ALL)
+
+
+@pytest.mark.req("CASE-NAME-03")
+def test_a_case_is_found_and_shown_by_its_name_with_owner_severity_and_labels(
+    page: Page, client: httpx2.Client
+) -> None:
+    body = {
+        "ontology": dict.fromkeys(
+            ("hypothesis_space_id", "hypothesis_version", "causal_graph_ref", "causal_graph_version"), "x"
+        ),
+        "hypotheses": ["a", "b"],
+        "title": "Queues grow",
+        "labels": {"team": "web"},
+        "owner": "ann",
+        "severity": "high",
+        "name": "OPS-77",
+    }
+    assert client.post("/v1/sessions", json=body).status_code == 201
+    page.goto("/")
+    page.get_by_role("searchbox", name="Name, title or id").fill("ops-7")
+    row = page.get_by_role("link", name="Queues grow")
+    expect(row).to_contain_text("OPS-77 · high · ann · team:web")
+    row.click()
+    expect(page).to_have_url(re.compile("/cases/OPS-77$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queues grow")
+    for text in ("OPS-77", "high", "owner ann", "team:web"):
+        expect(page.get_by_role("banner").get_by_text(text, exact=True)).to_be_visible()

@@ -123,7 +123,7 @@ def test_a_call_that_is_written_is_explained_and_not_recorded(workbench: Page, t
     panel = workbench.get_by_role("region", name="Explain a call")
     panel.get_by_label("Tool").fill("service.restart")
     expect(panel.get_by_label("Token")).to_have_value("t-metrics")
-    expect(panel.get_by_label("Case")).to_have_value(CASE)
+    expect(panel.get_by_label("Case")).to_have_value(space.cases[CASE])
     panel.get_by_label("Arguments").fill('{"service": "orders"}')
     panel.get_by_role("button", name="Explain", exact=True).click()
     answer = panel.get_by_role("status", name="Explanation")

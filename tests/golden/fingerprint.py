@@ -12,10 +12,12 @@ from msgspec import inspect
 from cmbs.belief.kernel import events as belief
 from cmbs.belief.kernel.checkpoint import STATE_DIGESTS as SESSION_DIGESTS
 from cmbs.belief.kernel.checkpoint import FrozenSession
-from cmbs.belief.kernel.kit_stream import KitEntry, PutKit
+from cmbs.belief.kernel.kit_stream import PutKit
+from cmbs.belief.kernel.names import NAME_MESSAGES
 from cmbs.belief.kernel.session import RecordedOutcome
 from cmbs.identity.kernel.stream import CreateKey, KeyEntry, RevokeKey
 from cmbs.ledger.entry import EntryBody
+from cmbs.ledger.register_entry import RegisterEntry
 from cmbs.ledger.state_digest import Spacing, last_digest_point
 from cmbs.ledger.tagged_hash import Domain
 from cmbs.substrate.kernel import events as substrate
@@ -29,7 +31,7 @@ _MAX_DIGEST_POINT = 1_000_000
 RECORDED_TYPES: tuple[type, ...] = (
     *(EntryBody, *belief.VERB_OF, RecordedOutcome, FrozenSession),
     *(substrate.SpaceEntry, *substrate.VERB_OF, substrate.StepResult, FrozenSpace),
-    *(KitEntry, PutKit),
+    *(RegisterEntry, PutKit, *NAME_MESSAGES.values()),
     *(KeyEntry, CreateKey, RevokeKey),
     *(webhooks.WebhookEntry, *webhooks.VERB_OF),
     RecordEntry,

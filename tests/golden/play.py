@@ -26,7 +26,7 @@ from cmbs.identity.kernel.scopes import Role, Scope
 from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import Actor, ActorKind, OntologyBundle, SessionPolicy
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import HEADS_STREAM, KIT_PREFIX, WEBHOOK_PREFIX
+from cmbs.spi.audit_log import HEADS_STREAM, KIT_PREFIX, NAMES_STREAM, WEBHOOK_PREFIX
 from cmbs.stores import open_store
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import (
@@ -503,7 +503,7 @@ def write_logs(directory: Path) -> None:
         play_keys(log, clock)
         play_space(log, clock, play_sessions(log, clock))
         session_id = play_kit(log, clock)
-        moved = [*all_streams(log, KIT_PREFIX), *(each.session_id for each in all_sessions(log)), STREAM]
+        moved = [*all_streams(log, KIT_PREFIX), *(each.session_id for each in all_sessions(log)), STREAM, NAMES_STREAM]
         _write_export(directory / "export.jsonl", log, moved)
         # The streams go on in the database alone: an export of a thousand entries would hide what changes in a diff.
         go_on(log, clock, session_id)

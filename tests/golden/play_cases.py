@@ -28,7 +28,19 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
         "bad-deploy": {"component": "checkout", "\U0001f600": 1.5},
         "dns": {"component": "dns"},
     }
-    session_id = belief.declare_session(ONTOLOGY, list(attributes), hypothesis_attributes=attributes).session_id
+    session_id = belief.declare_session(
+        ONTOLOGY,
+        list(attributes),
+        hypothesis_attributes=attributes,
+        owner="ann \U0001f600",
+        severity="high",
+        agents=[AGENT.id, OTHER_AGENT.id],
+        name="INC-1042",
+    ).session_id
+    elsewhere = belief.declare_session(ONTOLOGY, ["a", "b"], name="INC-1043").session_id
+    belief.names.rename(elsewhere, "INC-1044", ROOT)
+    belief.names.release(elsewhere, ROOT)
+    belief.update_case(elsewhere, {"title": "a", "labels": {}, "owner": "ben", "severity": None, "agents": []})
     known = {"op": "eq", "args": ["$case.belief.survivor.component", "checkout"]}
     witnessed = {"op": "eq", "args": ["$case.belief.independent.n_survivors", 1]}
     deployed = {"op": "exists", "args": ["$case.attributes.\U0001f600", "$case.id"]}
@@ -41,16 +53,16 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
     )
     change_policy(world, {"constraint.case": gate}, ["constraint.wait"])
     harness = Actor(ActorKind.ENCODER, "harness", authenticated=True, scopes=("spaces:cases",))
-    opened = OpenCase("case \U0001f600", session_id, [AGENT.id], raw({"\U0001f600": True, "\uffee": [1.5]}))
+    opened = OpenCase(session_id, [AGENT.id], raw({"\U0001f600": True, "\uffee": [1.5]}))
     for step, actor in (
         (opened, AGENT),
         (opened, harness),
         (opened, ROOT),
-        (msgspec.structs.replace(opened, session_id="another"), ROOT),
-        (OpenCase("other", session_id, [OTHER_AGENT.id]), ROOT),
+        (msgspec.structs.replace(opened, agents=[OTHER_AGENT.id]), ROOT),
+        (OpenCase("another", [OTHER_AGENT.id]), ROOT),
     ):
         _say(world, step, actor)
-    for number, case_id in enumerate((opened.case_id, "other", "unknown", opened.case_id)):
+    for number, case_id in enumerate((opened.case_id, elsewhere, opened.case_id)):
         world.propose(call("ship", key=f"case {number}"), proposal_id=f"case {number}", case_id=case_id)
     world.propose(call("ship", key="no case"), proposal_id="no case")
     message = belief.requests.eliminate("monitor", "1", ["dns"], None)
@@ -65,6 +77,7 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
         (CloseCase(opened.case_id, "solved"), harness),
         (CloseCase(opened.case_id, "solved"), ROOT),
         (opened, ROOT),
+        (CloseCase(opened.case_id, "solved again"), ROOT),
         (CloseCase("never"), ROOT),
     ):
         _say(world, ending, actor)

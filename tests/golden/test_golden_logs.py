@@ -17,6 +17,7 @@ from cmbs.audit.transfer import export_lines, import_lines, read_exported
 from cmbs.belief.kernel.events import VERB_OF
 from cmbs.belief.kernel.kind import BeliefFolding
 from cmbs.belief.kernel.kit_stream import KitVerb
+from cmbs.belief.kernel.names import NameVerb
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
 from cmbs.identity.kernel.scopes import Role
@@ -29,6 +30,8 @@ from cmbs.spi.audit_log import (
     HEADS_PREFIX,
     IDENTITY_PREFIX,
     KIT_PREFIX,
+    NAMES_PREFIX,
+    NAMES_STREAM,
     RESERVED_PREFIXES,
     SPACE_PREFIX,
     WEBHOOK_PREFIX,
@@ -56,6 +59,7 @@ VERBS: dict[str, type[StrEnum]] = {
     HEADS_PREFIX: HeadsVerb,
     KIT_PREFIX: KitVerb,
     WEBHOOK_PREFIX: WebhookVerb,
+    NAMES_PREFIX: NameVerb,
 }
 # A policy that is validated whole never has them.
 UNREACHABLE = {ReasonCode.MALFORMED_CONSTRAINT, ReasonCode.MALFORMED_POLICY}
@@ -93,7 +97,7 @@ def take_in(store: Store, lines: Iterable[bytes]) -> None:
 
 def list_moved(store: Store) -> list[str]:
     """The streams of an export, in its order."""
-    return [*all_streams(store, KIT_PREFIX), *(each.session_id for each in all_sessions(store)), STREAM]
+    return [*all_streams(store, KIT_PREFIX), *(each.session_id for each in all_sessions(store)), STREAM, NAMES_STREAM]
 
 
 def is_verified(store: Store) -> bool:

@@ -46,14 +46,14 @@ class World:
 
     def open_case(self) -> Case:
         """A new case that the operator's harness opened for the agent, joined by the agent."""
-        case_id = f"INC-{next(self._numbers)}"
-        session_id = self.operator.declare_session(ontology=ONTOLOGY, hypotheses=["cpu", "dns"]).session_id
-        self.operator.open_case(SPACE, case_id=case_id, session_id=session_id, agents=["planner"])
-        return self.join(case_id)
+        name = f"INC-{next(self._numbers)}"
+        self.operator.declare_session(ontology=ONTOLOGY, hypotheses=["cpu", "dns"], name=name)
+        self.operator.open_case(SPACE, name, agents=["planner"])
+        return self.join(name)
 
     def join(self, case_id: str) -> Case:
         """The case as a process of the agent sees it that has just started."""
-        case = self.agent.case(space=SPACE, case_id=case_id)
+        case = self.agent.case(case_id, space=SPACE)
         case.open()
         return case
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +16,9 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import CloseCase, IssueCapability, OpenCase
 from cmbs.substrate.kernel.kind import SpaceAnswer
-from cmbs.substrate.kernel.model import Capability, Decision, Failure, ReasonCode, Verdict
+from cmbs.substrate.kernel.model import BeliefReading, Capability, Decision, Failure, ReasonCode, Verdict
 from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
+from cmbs.system import RandomIds
 from tests.support.spaces import (
     OTHER_AGENT,
     ROOT,
@@ -81,28 +82,80 @@ def outcome(decision: Decision) -> tuple[Verdict, ReasonCode, Failure | None]:
     return decision.verdict, decision.reason_code, decision.failure
 
 
+class NamedIds:
+    """Random ids, but that the next one may be said: a session then has it."""
+
+    def __init__(self) -> None:
+        self._random = RandomIds()
+        self.next_id: str | None = None
+
+    def new_id(self) -> str:
+        said, self.next_id = self.next_id, None
+        return self._random.new_id() if said is None else said
+
+
+class LosingBelief(ServedBelief):
+    """Readings of a belief server, which forgets some sessions: as if they had stayed in another store."""
+
+    def __init__(self, plane: BeliefServer) -> None:
+        super().__init__(plane)
+        self.lost: set[str] = set()
+
+    def read(self, session_id: str, independent_of: str | None = None) -> BeliefReading:
+        if session_id in self.lost:
+            return BeliefReading(session_id, found=False)
+        return super().read(session_id, independent_of)
+
+
+def declare_as(
+    belief: BeliefServer, ids: NamedIds, session_id: str, hypotheses: Sequence[str] = (), **said: Any
+) -> str:
+    """Declare a session that has this id."""
+    ids.next_id = session_id
+    attributes = None if hypotheses else ATTRIBUTES
+    declared, _ = belief.declare_session(ONTOLOGY, hypotheses or CAUSES, hypothesis_attributes=attributes, **said)
+    return declared
+
+
+def open_world(*session_ids: str, **more: Any) -> World:
+    """A world over a log with these sessions."""
+    log, ids = InMemoryStore(), NamedIds()
+    belief = BeliefServer(store=log, ids=ids)
+    for session_id in session_ids:
+        declare_as(belief, ids, session_id)
+    return World(log, belief=ServedBelief(belief), **more)
+
+
 class Incidents:
     """A belief plane and a space over one log, one tool that restarts a service, and agents with a token for it."""
 
     def __init__(self, policy: Mapping[str, str] | None = None, log: Store | None = None, **more: Any) -> None:
         self.log = InMemoryStore() if log is None else log
-        self.belief = BeliefServer(store=self.log)
+        self.ids = NamedIds()
+        self.belief = BeliefServer(store=self.log, ids=self.ids)
+        self.source = LosingBelief(self.belief)
         self.runner = ScriptedRunner()
-        self.world = World(self.log, belief=ServedBelief(self.belief), runner=self.runner, **more)
+        self.world = World(self.log, belief=self.source, runner=self.runner, **more)
         self.sessions: dict[str, str] = {}
         self.world.open(http_tool("restart"), policy=dict(GATE if policy is None else policy))
         self.world.say(IssueCapability(Capability(OTHER_TOKEN, OTHER_AGENT.id, ["restart"])))
 
     def begin(self, case_id: str, agents: list[str] | None = None, **attributes: Any) -> str:
         """A new incident: its session and its case."""
-        self.sessions[case_id], _ = self.belief.declare_session(ONTOLOGY, CAUSES, hypothesis_attributes=ATTRIBUTES)
-        self.open_case(case_id, self.sessions[case_id], agents, **attributes)
-        return self.sessions[case_id]
+        self.open_case(case_id, agents, **attributes)
+        return case_id
+
+    def declare(self, case_id: str, **said: Any) -> str:
+        """The session of a case, if it is not there yet."""
+        if case_id not in self.sessions:
+            self.sessions[case_id] = declare_as(self.belief, self.ids, case_id, **said)
+        return case_id
 
     def open_case(
-        self, case_id: str, session_id: str, agents: list[str] | None = None, actor: Actor = HARNESS, **attributes: Any
+        self, case_id: str, agents: list[str] | None = None, actor: Actor = HARNESS, **attributes: Any
     ) -> SpaceAnswer:
-        return self.world.say(OpenCase(case_id, session_id, agents or [AGENT.id], raw(attributes)), actor)
+        """Admit a case; its session is declared if it is not there."""
+        return self.world.say(OpenCase(self.declare(case_id), agents or [AGENT.id], raw(attributes)), actor)
 
     def close_case(self, case_id: str, actor: Actor = ROOT, reason: str = "") -> SpaceAnswer:
         return self.world.say(CloseCase(case_id, reason), actor)

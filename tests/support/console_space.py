@@ -71,6 +71,8 @@ class Space:
         self._client = client
         self.path = f"/v1/spaces/{space_id}"
         self.id = space_id
+        # The sessions of cases, by the names that tests know them by.
+        self.cases: dict[str, str] = {}
 
     def post(self, path: str, body: dict[str, Any], headers: dict[str, str] = OPERATOR) -> dict[str, Any]:
         """One request that must succeed."""
@@ -99,9 +101,14 @@ class Space:
         self.post(f"{self.path}/capabilities", token)
 
     def open_case(self, incident: Incident, case_id: str = CASE) -> None:
-        """Join an incident to the space."""
-        body = {"case_id": case_id, "session_id": incident.id, "agents": ["metrics"], "attributes": {"severity": "2"}}
-        self.post(f"{self.path}/cases", body)
+        """Name an incident, if no other of the server has the name, and admit it to the space."""
+        named = self._client.get("/v1/sessions", params={"name": case_id}, headers=OPERATOR).json()
+        if not named["sessions"]:
+            self.post(f"/v1/sessions/{incident.id}/name", {"name": case_id})
+        self.cases[case_id] = incident.id
+        self.post(
+            f"{self.path}/cases", {"case_id": incident.id, "agents": ["metrics"], "attributes": {"severity": "2"}}
+        )
 
     def propose(self, tool: str, args: dict[str, Any], key: str, case_id: str | None = CASE) -> dict[str, Any]:
         """A call that the agent proposes; the answer."""
@@ -121,7 +128,7 @@ class Space:
                 "permissions": [],
             },
             "candidates": [candidate],
-            **({} if case_id is None else {"case_id": case_id}),
+            **({} if case_id is None else {"case_id": self.cases.get(case_id, case_id)}),
         }
         return self.post(f"{self.path}/proposals", body, AGENT)
 

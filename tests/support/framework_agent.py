@@ -42,7 +42,7 @@ def main(server: str, case_id: str, directory: str, what: str) -> None:
         closing(sqlite3.connect(Path(directory, "graph.db"), check_same_thread=False)) as connection,
         connect(server, actor="agent:planner") as client,
     ):
-        case = client.case(space=SPACE, case_id=case_id)
+        case = client.case(case_id, space=SPACE)
         case.open()
         agent: Any = create_agent(
             Scripted(responses=[*responses, AIMessage("finished")]),

@@ -33,7 +33,7 @@ def main(server: str, case_id: str, directory: str, what: str) -> None:
     kept = Path(directory, "state.json")
     turns: list[Any] = [FIRST] if what == "start" else [*NEXT, [assistant_message("finished")]]
     with connect(server, actor="agent:planner") as client:
-        case = client.case(space=SPACE, case_id=case_id)
+        case = client.case(case_id, space=SPACE)
         case.open()
         tools = ProposalTools(Gate(case, token=TOKEN))
         wrapped = tools.wrap([function_tool(build_restart(directory))])

@@ -43,7 +43,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 def main(server: str, case_id: str, directory: str, what: str) -> None:
     kept, asked = Path(directory, "messages.json"), Path(directory, "asked.json")
     with connect(server, actor="agent:planner") as client:
-        case = client.case(space=SPACE, case_id=case_id)
+        case = client.case(case_id, space=SPACE)
         case.open()
         tools: FunctionToolset[None] = FunctionToolset([build_restart(directory)])
         toolset = ProposalToolset(tools, gate=Gate(case, token=TOKEN))

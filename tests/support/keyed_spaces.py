@@ -51,11 +51,16 @@ class Served:
     def post(self, path: str, body: Any, headers: dict[str, str]) -> Any:
         return self._client.post(path, body, headers=headers)
 
-    def begin(self, case_id: str, agents: list[str]) -> str:
-        """An incident, begun by the harness."""
-        declared = {"ontology": ONTOLOGY.to_dict(), "hypotheses": CAUSES}
+    def declare(self, name: str) -> str:
+        """An incident of this name, declared by the harness; its id."""
+        declared = {"ontology": ONTOLOGY.to_dict(), "hypotheses": CAUSES, "name": name}
         session_id: str = self.post("/v1/sessions", declared, self.harness).json()["session_id"]
-        case = {"case_id": case_id, "session_id": session_id, "agents": agents, "attributes": {"tier": 1}}
+        return session_id
+
+    def begin(self, case_id: str, agents: list[str]) -> str:
+        """An incident of this name, begun by the harness and admitted to the space."""
+        session_id = self.declare(case_id)
+        case = {"case_id": case_id, "agents": agents, "attributes": {"tier": 1}}
         assert self.post("/v1/spaces/s/cases", case, self.harness).json()["granted"]
         return session_id
 

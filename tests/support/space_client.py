@@ -44,6 +44,10 @@ class SpaceClient:
         headers = {"content-type": "application/json", "x-cmbs-actor": who}
         return self._request("POST", self._path(path), content=content, headers=headers)
 
+    def declare(self, body: Any, who: str = OPS) -> httpx2.Response:
+        """Declare a session beside the space."""
+        return self._request("POST", "/v1/sessions", headers={"x-cmbs-actor": who}, json=body)
+
     def create(self, policy: dict[str, str] | None = None, **options: Any) -> dict[str, Any]:
         body = {"space_id": self.space_id, "policy": POLICY if policy is None else policy, **options}
         answer = self._request("POST", "/v1/spaces", headers={"x-cmbs-actor": OPS}, json=body)

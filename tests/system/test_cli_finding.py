@@ -9,7 +9,8 @@ from cmbs.adapters.sre.webshop import closed_kit
 from cmbs.belief.server import BeliefServer
 from cmbs.kit.writing import format_kit
 from cmbs.stores import SQLiteStore
-from tests.support.cases import GATE
+from cmbs.substrate.belief_source import ServedBelief
+from tests.support.cases import CAUSES, GATE, ONTOLOGY
 from tests.support.cli import invoke
 from tests.support.spaces import World, call, caller_tool
 from tests.support.store_fixture import declared
@@ -45,20 +46,23 @@ def test_cases_proposals_and_what_waits_are_listed(place: Path) -> None:
     world.close()
     (place / "kit.json").write_text(format_kit(closed_kit(), "kit.json"), "utf-8")
     assert invoke("kit", "put", "kit.json").exit_code == 0
-    sessions = ["s-0", invoke("declare", closed_kit().kit_id).stdout.strip()]
+    other = BeliefServer(store=SQLiteStore(place / "cmbs.db")).declare_session(ONTOLOGY, CAUSES).session_id
+    sessions = [other, invoke("declare", closed_kit().kit_id).stdout.strip()]
     for number, team in enumerate(("payments", "search")):
-        names = ("--session", sessions[number], "--agent", "agent", "--space", "s")
-        opened = invoke("case", "open", f"INC-{number}", *names, "--title", f"Case {number}", "--label", f"team:{team}")
+        assert invoke("case", "rename", sessions[number], f"INC-{number}").exit_code == 0
+        names = ("--agent", "agent", "--space", "s", "--title", f"Case {number}", "--label", f"team:{team}")
+        opened = invoke("case", "open", f"INC-{number}", *names)
         assert opened.exit_code == 0, opened.stderr
-    world = World(SQLiteStore(place / "cmbs.db"), space=1)
+    store = SQLiteStore(place / "cmbs.db")
+    world = World(store, space=1, belief=ServedBelief(BeliefServer(store=store)))
     for number in range(2):
-        world.propose(call("restart"), proposal_id=f"p-{number}", case_id=f"INC-{number}")
+        world.propose(call("restart"), proposal_id=f"p-{number}", case_id=sessions[number])
     world.close()
     listed = invoke("case", "list", "--space", "s", "--newest")
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["INC-1", "INC-0"]
     assert listed.stdout.splitlines()[0].endswith("Case 1")
     found = invoke("case", "list", "--space", "s", "--label", "team:payments", "--since", LONG_AGO, "--json")
-    assert [(case["case_id"], case["labels"]) for case in map(json.loads, found.stdout.splitlines())] == [
+    assert [(case["name"], case["labels"]) for case in map(json.loads, found.stdout.splitlines())] == [
         ("INC-0", {"team": "payments"})
     ]
     assert invoke("case", "list", "--space", "s", "--until", LONG_AGO).stderr == "0 cases\n"

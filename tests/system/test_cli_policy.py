@@ -178,9 +178,9 @@ def test_a_test_is_explained_with_what_would_turn_it() -> None:
     assert told.startswith("candidate 0 is told ALLOW_UNMET: `constraint.restart_when_known` does not allow it")
     assert told.endswith("`$case.belief.active_obligation_id` is `look-at-the-disks`, and must be `null`")
     assert step == (
-        "  next: it would be allowed if `$belief.of-the-case.active_obligation_id` were `null`;"
+        "  next: it would be allowed if `$belief.case.active_obligation_id` were `null`;"
         " leave obligation `look-at-the-disks` of the session of the case first;"
-        " once proposed, it waits for `$belief.of-the-case`, `$case.case`"
+        " once proposed, it waits for `$belief.case`, `$case.case`"
     )
     component = "args.service == case.belief.survivor.component"
     obligation = "$case.belief.active_obligation_id is look-at-the-disks"
@@ -194,7 +194,7 @@ def test_a_test_is_explained_with_what_would_turn_it() -> None:
         f"    holds  line 31, {component}: $case.belief.survivor.component is checkout {AT}",
         f"    holds  line 32, case.belief.independent.n_survivors <= 2: $case.belief.independent.n_survivors is 1 {AT}",
         "the smallest change that turns it to allow:",
-        "  $belief.of-the-case.active_obligation_id is look-at-the-disks, and would have to be null",
+        "  $belief.case.active_obligation_id is look-at-the-disks, and would have to be null",
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cmbs.audit.kernel.verify import verify_proof
 from cmbs.client import Case, Client, connect, connect_async
-from cmbs.errors import InvalidHypothesisId, InvalidRequest, UnknownProbe
+from cmbs.errors import Conflict, Forbidden, InvalidHypothesisId, InvalidRequest, SessionNotFound, UnknownProbe
 from tests.support.transports import ONTOLOGY
 
 KIT = """
@@ -53,15 +53,15 @@ class Incident:
         self.operator = operator
         self.agent = agent
 
-    def case(self, case_id: str) -> Case:
+    def case(self, name: str) -> Case:
         """A case that the operator's harness opened for the agent, joined by the agent."""
         with (
             pytest.raises(KeyboardInterrupt),
-            self.operator.case(kit="checkout", space="shop", case_id=case_id, agents=["planner"]),
+            self.operator.case(kit="checkout", space="shop", name=name, agents=["planner"]),
         ):
             # So that it stays open.
             raise KeyboardInterrupt
-        return self.agent.case(space="shop", case_id=case_id)
+        return self.agent.case(name, space="shop")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_a_case_goes_from_a_look_to_a_conclusion(incident: Incident) -> None:
         assert case.conclude("bad-deploy").accepted
         assert case.belief().survivors == ["bad-deploy"]
         assert case.belief(at=1).n_survivors == 2
-        assert case.case_id is None
+        assert case.case_id == case.session_id
 
 
 @pytest.mark.req("CLIENT-09")
@@ -117,7 +117,7 @@ def test_why_goes_down_to_what_was_seen_and_to_a_proof(incident: Incident) -> No
 @pytest.mark.req("CLIENT-09")
 def test_an_act_waits_for_belief_and_runs_once_it_is_allowed(incident: Incident) -> None:
     with incident.case("INC-1") as case:
-        assert case.case_id == "INC-1"
+        assert case.case_id == incident.operator.describe_case("INC-1").session_id
         early = case.act("service.restart", {"service": "orders"}, token="t", wait=0)
         assert early.status == "waiting"
         assert early.waits_for is not None
@@ -130,7 +130,7 @@ def test_an_act_waits_for_belief_and_runs_once_it_is_allowed(incident: Incident)
         for probe_id in ("disk-free", "resolves"):
             case.observe(probe_id, "yes")
         allowed = case.act("service.restart", {"service": "orders"}, wait=0)
-        assert (allowed.status, allowed.executor, allowed.case_id) == ("waiting", "caller", "INC-1")
+        assert (allowed.status, allowed.executor, allowed.case_id) == ("waiting", "caller", case.case_id)
         assert allowed.waits_for is not None
         assert allowed.waits_for.kind == "executor"
         assert case.claim(allowed.call_id)
@@ -144,7 +144,7 @@ def test_an_act_waits_for_belief_and_runs_once_it_is_allowed(incident: Incident)
 
 @pytest.mark.req("CALL-CLAIM-02", "CALL-CLAIM-03")
 def test_of_two_clients_with_one_call_one_runs_it_and_the_other_cannot_report_it(incident: Incident) -> None:
-    with incident.case("INC-two") as one, incident.agent.case(space="shop", case_id="INC-two") as other:
+    with incident.case("INC-two") as one, incident.agent.case("INC-two", space="shop") as other:
         for probe_id in ("disk-free", "resolves"):
             one.observe(probe_id, "yes")
         first, second = (case.act("service.restart", {"service": "orders"}, wait=0) for case in (one, other))
@@ -160,13 +160,12 @@ def test_of_two_clients_with_one_call_one_runs_it_and_the_other_cannot_report_it
 def test_a_case_that_was_opened_is_closed_at_the_end_and_stays_open_after_an_exception(incident: Incident) -> None:
     with incident.operator.case(kit="checkout", space="shop", attributes={"service": "orders"}) as case:
         opened = case.case_id
-        assert opened is not None
         record = incident.operator.get_case("shop", opened)
-        assert (record.status, record.session_id, record.agents) == ("open", case.session_id, ["ops"])
+        assert (record.status, record.case_id, record.agents) == ("open", case.session_id, ["ops"])
     assert incident.operator.get_case("shop", opened).status == "closed"
 
     def fail() -> None:
-        with incident.operator.case(kit="checkout", space="shop", case_id="INC-2"):
+        with incident.operator.case(kit="checkout", space="shop", name="INC-2"):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -175,11 +174,45 @@ def test_a_case_that_was_opened_is_closed_at_the_end_and_stays_open_after_an_exc
 
 
 @pytest.mark.req("CLIENT-09")
-def test_an_agent_that_may_open_no_case_works_without_one_and_is_told_by_the_gate(incident: Incident) -> None:
-    with incident.agent.case(kit="checkout", space="shop") as case:
-        assert case.case_id is None
-        refused = case.act("service.restart", {"service": "orders"}, token="t", wait=0)
-        assert refused.reason_code == "NO_CASE"
+def test_an_agent_that_may_not_admit_a_case_is_told_so_and_declares_nothing(incident: Incident) -> None:
+    before = len(list(incident.operator.each(incident.operator.list_sessions)))
+    with pytest.raises(Forbidden, match="may not admit a new case to space `shop`"):
+        incident.agent.case(kit="checkout", space="shop").open()
+    assert len(list(incident.operator.each(incident.operator.list_sessions))) == before
+    with incident.agent.case(kit="checkout") as alone:
+        pass
+    with pytest.raises(Forbidden, match="may not admit case"):
+        incident.agent.case(alone.case_id, space="shop").open()
+
+
+@pytest.mark.req("CLIENT-09", "CASE-NAME-03")
+def test_a_case_is_found_by_its_name_and_goes_on_where_it_was(incident: Incident) -> None:
+    with incident.agent.case(
+        kit="checkout", name="INC-7", owner="ann", severity="high", labels={"team": "web"}
+    ) as case:
+        case.observe("resolves", "yes")
+    with incident.agent.case("inc-7") as again:
+        assert (again.case_id, again.belief().n_survivors) == (case.case_id, 2)
+    (listed,) = incident.operator.list_sessions(name="INC-7").sessions
+    assert (listed.session_id, listed.name, listed.owner, listed.severity) == (case.case_id, "INC-7", "ann", "high")
+    for filters in ({"owner": "ann"}, {"severity": "high"}, {"text": "nc-7"}):
+        found = [each.session_id for each in incident.operator.list_sessions(**filters).sessions]  # type: ignore[arg-type]
+        assert found == [case.case_id]
+    assert incident.operator.list_sessions(name="INC-8").sessions == []
+    with pytest.raises(Conflict) as taken:
+        incident.agent.case(kit="checkout", name="INC-7").open()
+    assert taken.value.details["session_id"] == case.case_id
+    with pytest.raises(InvalidRequest, match="is there already"):
+        incident.agent.case("INC-7", kit="checkout").open()
+    with pytest.raises(SessionNotFound):
+        incident.agent.case("INC-8").open()
+    incident.operator.update_case("INC-7", owner="ben", severity="")
+    assert incident.operator.name_case("INC-7", name="INC-70").name == "INC-70"
+    described = incident.agent.describe_case("INC-70")
+    assert (described.name, described.owner, described.severity) == ("INC-70", "ben", None)
+    assert incident.operator.name_case("INC-70").name is None
+    with pytest.raises(SessionNotFound):
+        incident.agent.describe_case("INC-70")
 
 
 @pytest.mark.req("CLIENT-09")
@@ -190,15 +223,12 @@ def test_a_case_without_a_kit_rules_out_by_hand_and_one_that_is_not_open_says_so
             case.act("service.restart", {})
         with pytest.raises(InvalidRequest):
             case.observe("none", "yes")
-        with incident.agent.case(session_id=case.session_id) as again:
+        with incident.agent.case(case.session_id) as again:
             assert again.belief().survivors == ["b"]
     with pytest.raises(InvalidRequest, match="not open"):
         incident.agent.case(kit="checkout").belief()
     with incident.agent.case(kit="checkout") as other, pytest.raises(UnknownProbe):
         other.observe("disk-fre", "yes")
-    incident.case("INC-over-its-own-session")
-    with pytest.raises(InvalidRequest, match="is over session"):
-        incident.agent.case(space="shop", case_id="INC-over-its-own-session", session_id="another").open()
 
 
 @pytest.mark.req("CLIENT-09")
@@ -211,7 +241,7 @@ def test_a_case_is_worked_on_by_awaiting_too(tmp_path: Path) -> None:
                 await case.observe("disk-free", "no")
                 why = await case.why("dns")
                 concluded = await case.conclude("disk-full")
-                record = await client.get_case("shop", case.case_id or "")
+                record = await client.get_case("shop", case.case_id)
                 return concluded.accepted, record.status, why.source_id
 
     assert asyncio.run(work()) == (True, "open", "observer")

@@ -50,14 +50,18 @@ def test_several_faults_are_told_at_once(client: Client) -> None:
     assert faults["metadata"]["accepted"] == ["an object", "null"]
     assert faults["polcy"]["message"] == "unknown field `polcy`: did you mean `policy`"
     assert faults["polcy"]["accepted"] == [
+        "agents",
         "hypotheses",
         "hypothesis_attributes",
         "kit",
         "labels",
         "metadata",
+        "name",
         "ontology",
+        "owner",
         "policy",
         "provider",
+        "severity",
         "symptoms",
         "title",
     ]
@@ -107,6 +111,9 @@ def test_unknown_query_parameters_are_told_with_the_nearest(client: Client) -> N
         "state",
         "kit",
         "agent",
+        "name",
+        "owner",
+        "severity",
         "source",
         "label",
         "text",

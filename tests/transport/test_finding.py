@@ -96,36 +96,42 @@ def test_a_bad_title_changes_nothing(served: Served) -> None:
 
 @pytest.mark.req("FIND-RECORDS-01", "FIND-TITLE-01")
 def test_cases_and_proposals_are_found_by_what_they_are(served: Served) -> None:
+    ids: dict[str, str] = {}
     for number, team in enumerate(("payments", "search", "payments")):
         kit = {"id": f"kit-{number % 2}", "version": "1", "title": "Three", "soundness": "sound", **CAUSES}
         assert served.post("/v1/kits", kit, served.operator).status_code in (200, 201)
-        session_id = served.post("/v1/sessions", {"kit": kit["id"]}, served.harness).json()["session_id"]
-        case = {"case_id": f"INC-{number}", "session_id": session_id, "agents": ["planner"]}
+        declared = {"kit": kit["id"], "name": f"INC-{number}"}
+        ids[served.post("/v1/sessions", declared, served.harness).json()["session_id"]] = f"INC-{number}"
+        case = {"case_id": f"INC-{number}", "agents": ["planner"]}
         opened = {**case, "title": f"Case {number}", "labels": {"team": team}}
         assert served.post("/v1/spaces/s/cases", opened, served.harness).json()["granted"]
         served.restart(f"p-{number}", f"INC-{number}", served.planner)
     found = served.get("/v1/spaces/s/cases?order=newest&label=team:payments", served.operator).json()["cases"]
-    assert [(each["case_id"], each["title"]) for each in found] == [("INC-2", "Case 2"), ("INC-0", "Case 0")]
-    assert names(served, "cases", "case_id", "text=case 1") == ["INC-1"]
-    assert names(served, "cases", "case_id", "agent=other") == []
-    assert names(served, "cases", "case_id", "kit=kit-0&order=newest") == ["INC-2", "INC-0"]
-    assert names(served, "cases", "case_id", "kit=none") == []
+    assert [(ids[each["case_id"]], each["title"]) for each in found] == [("INC-2", "Case 2"), ("INC-0", "Case 0")]
+    assert name_all(ids, names(served, "cases", "case_id", "text=case 1")) == ["INC-1"]
+    assert name_all(ids, names(served, "cases", "case_id", "agent=other")) == []
+    assert name_all(ids, names(served, "cases", "case_id", "kit=kit-0&order=newest")) == ["INC-2", "INC-0"]
+    assert name_all(ids, names(served, "cases", "case_id", "kit=none")) == []
     assert names(served, "proposals", "proposal_id", "kit=kit-0") == ["p-0", "p-2"]
     assert names(served, "proposals", "proposal_id", "kit=kit-1&label=team:payments") == []
-    assert names(served, "cases", "case_id", "until=2001-01-01T00:00:00Z") == []
+    assert name_all(ids, names(served, "cases", "case_id", "until=2001-01-01T00:00:00Z")) == []
     assert names(served, "proposals", "proposal_id", "order=newest&limit=2") == ["p-2", "p-1"]
     assert names(served, "proposals", "proposal_id", "label=team:payments&agent=planner&tool=restart") == ["p-0", "p-2"]
     assert names(served, "proposals", "proposal_id", "tool=other") == []
     assert names(served, "proposals", "proposal_id", "since=2001-01-01T00:00:00Z&case_id=INC-1") == ["p-1"]
     assert names(served, "proposals", "proposal_id", "until=2001-01-01T00:00:00Z") == []
     # A key that reads one session finds nothing by the kits of others.
-    narrow = served.key(ActorKind.OPERATOR, "narrow", "spaces:read", f"belief:read@{found[0]['session_id']}")
+    narrow = served.key(ActorKind.OPERATOR, "narrow", "spaces:read", f"belief:read@{found[0]['case_id']}")
     page = served.get("/v1/spaces/s/cases?kit=kit-0", narrow).json()
-    assert [each["case_id"] for each in page["cases"]] == ["INC-2"]
+    assert [ids[each["case_id"]] for each in page["cases"]] == ["INC-2"]
     # An agent that may not act under a case sees nothing of what is said of it, and finds nothing by it.
     hidden = served.get("/v1/spaces/s/cases?limit=1", served.other).json()["cases"][0]
     assert not {"title", "labels", "attributes"} & hidden.keys()
     assert served.get("/v1/spaces/s/proposals?label=team:payments", served.other).json()["proposals"] == []
+
+
+def name_all(known: dict[str, str], ids: list[str]) -> list[str]:
+    return [known[each] for each in ids]
 
 
 def names(served: Served, collection: str, field: str, query: str) -> list[str]:

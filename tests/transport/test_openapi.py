@@ -94,7 +94,7 @@ def values(described: dict[str, Any]) -> list[Any]:
 
 
 WEBHOOKS = {operation.operation_id for operation in WEBHOOK_OPERATIONS}
-UNRECORDED = {"explain_proposal", "sign_checkpoint", "check_policy", "policy_impact", "put_kit"} | WEBHOOKS
+UNRECORDED = {"name_case", "explain_proposal", "sign_checkpoint", "check_policy", "policy_impact", "put_kit"} | WEBHOOKS
 
 
 def is_recorded(operation: Operation) -> bool:
@@ -108,7 +108,7 @@ def is_conditional(operation: Operation) -> bool:
 def is_tagged(operation: Operation) -> bool:
     is_of_stream = "{session_id}" in operation.path or "{space_id}" in operation.path
     depends_on_more = "/proofs/" in operation.path or operation.path.endswith(
-        ("/analysis", "/graph", "/explain", "/impact")
+        ("/analysis", "/case", "/graph", "/explain", "/impact")
     )
     depends_on_more &= is_of_belief(operation) or "/proofs/" in operation.path
     return operation.method == "GET" and is_of_stream and not depends_on_more

@@ -21,7 +21,7 @@ def test_a_body_that_is_wrong_is_answered_with_its_field(subtests: pytest.Subtes
     for path, body, field in [
         ("/governance", {"operators_needed": 5}, "operators_needed"),
         ("/mode", {"mode": "watch"}, "mode"),
-        ("/cases", {"case_id": "c", "session_id": "s", "agents": []}, "agents"),
+        ("/cases", {"case_id": "c", "agents": 3}, "agents"),
         ("/tools", {"tool_id": "t", "kind": "telepathy"}, "kind"),
         ("/proposals", {"proposal_id": "p"}, "candidates"),
         ("/policy/changes", {"change_id": "c"}, "base_policy_hash"),
@@ -41,7 +41,7 @@ def test_an_agent_that_asks_for_what_is_for_operators_is_told_how_to_be_one(spac
 @pytest.mark.req("GATES-REFUSAL-01")
 def test_a_step_that_is_not_granted_says_who_may_take_it(subtests: pytest.Subtests, space: SpaceClient) -> None:
     for path, body in [
-        ("/cases", {"case_id": "c", "session_id": "s", "agents": ["planner"]}),
+        ("/cases", {"case_id": "c", "agents": ["planner"]}),
         ("/tools", {"tool_id": "t", "kind": "caller", "args_schema": {}}),
         ("/capabilities", {"token_id": "mine", "agent_id": "planner", "tool_ids": ["t"]}),
         ("/mode", {"mode": "observe"}),

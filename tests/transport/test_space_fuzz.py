@@ -22,6 +22,7 @@ from tests.support.error_model import check_error
 from tests.support.fuzzing import Case, try_every_operation
 from tests.support.in_process import Client, body_events, client_of
 from tests.support.space_client import OPS, PLANNER, SpaceClient, app_over, call, delta
+from tests.support.transports import ONTOLOGY
 
 CONFIG = SchemathesisConfig.from_dict(
     {"checks": {"negative_data_rejection": {"expected-statuses": [400, 403, 404, 405, 409, 412, 413, 415]}}}
@@ -54,7 +55,8 @@ def create_ids(_: str) -> dict[str, str]:
         assert space.post("/memory", claim, PLANNER).json()["granted"]
         change = space.policy_change(set={"policy.value.x": "1"})
         assert space.post("/policy/changes", change).json()["granted"]
-        case = {"case_id": "i", "session_id": "s", "agents": ["planner"]}
+        declared = {"ontology": ONTOLOGY, "hypotheses": ["a", "b"]}
+        case = {"case_id": space.declare(declared).json()["session_id"], "agents": ["planner"]}
         assert space.post("/cases", case).json()["granted"]
         candidates = [call("safe"), call("risky", key="k2"), delta(goal_x="1")]
         proposed = space.propose(*candidates, proposal_id="p", atomic=False)
@@ -68,7 +70,7 @@ def create_ids(_: str) -> dict[str, str]:
         "token_id": "token",
         "entry_id": "m",
         "change_id": "c",
-        "case_id": "i",
+        "case_id": case["case_id"],
     }
 
 

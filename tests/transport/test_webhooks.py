@@ -152,12 +152,13 @@ def test_an_approval_that_is_wanted_and_a_gate_that_opens_are_told(told: Told) -
     told.register("other", ["approval.wanted", "gate.opened"], labels={"team": "billing"})
     told.register("elsewhere", ["approval.wanted", "gate.opened"], space_ids=["lab"])
     session_id = told.declare(labels={"team": "payments"})
-    told.operator.open_case("shop", case_id="INC-1", session_id=session_id, agents=["planner"], labels={"tier": "1"})
+    told.operator.name_case(session_id, name="INC-1")
+    told.operator.open_case("shop", "INC-1", agents=["planner"], labels={"tier": "1"})
     asked = propose(told, "cache.flush", "INC-1", 1)
     wanted = dict([told.take(), told.take()])
     assert wanted.keys() == {"w", "labelled"}
     data = wanted["w"]["data"]
-    assert (data["proposal_id"], data["case_id"], data["session_id"]) == ("INC-1-1", "INC-1", session_id)
+    assert (data["proposal_id"], data["case_id"], data["session_id"]) == ("INC-1-1", session_id, session_id)
     assert [each["approval_id"] for each in data["approvals"]] == asked.approval_ids
     assert data["approvals"][0]["tool_id"] == "cache.flush"
     assert data["n_approvals"] == 1

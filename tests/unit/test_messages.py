@@ -221,10 +221,11 @@ def test_outcomes_are_tuples_in_the_order_of_the_protocol(outcome: str, names: s
     assert list(kind._fields) == names.split()
 
 
-def test_the_verbs_are_the_eight_of_the_protocol() -> None:
+def test_the_verbs_are_the_nine_of_the_protocol() -> None:
     assert {verb.value for verb in Verb} == {
         *("DECLARE_SESSION", "ELIMINATE", "QUERY_BELIEF", "AUDIT_TRACE"),
         *("ENTER_OBLIGATION", "REQUEST_EXIT", "DECLARE_CONCLUSION", "REQUEST_TERMINATION"),
+        "UPDATE_CASE",
     }
 
 

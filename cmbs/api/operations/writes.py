@@ -158,10 +158,10 @@ WRITES = (
     _describe_write(
         "cases",
         "open_case",
-        "Open a case",
-        "OPEN_CASE. Joins proposals of the named agents to one belief session, which their gates then read. For"
-        " operators, and for keys with the scope `spaces:cases`; never for agents. Repeating it gives the first answer"
-        " again.",
+        "Admit a case to the space",
+        "OPEN_CASE. From now on agents of the case may act under it here, and their gates read its belief session. For"
+        " operators, and for keys with the scope `spaces:cases`; never for agents. A case that was closed can be"
+        " admitted again. While it is open, repeating it gives the first answer again.",
         Scope.SPACES_CASES,
         requests.OpenCaseRequest,
     ),

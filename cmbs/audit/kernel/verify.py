@@ -414,7 +414,7 @@ class _Checking:
         _require(reading.get("terminated") is ended, f"the reading is wrong about the end of `{stream.id}`")
         said = {name: reading.get(name) for name in ("active_obligation_id", "concluded")}
         # What follows from entries other than the pinned one, and is written only where it was asked for.
-        said |= {name: reading[name] for name in ("survivor_attributes", "independent") if name in reading}
+        said |= {name: reading[name] for name in ("survivor_attributes", "independent", "agents") if name in reading}
         self.rests_on.append(f"of `{stream.id}`, the reading says truly: {canonical.encode(said).decode()}")
         return f"on session `{stream.id}` after event {entry.seq}, with {len(positions)} survivors"
 

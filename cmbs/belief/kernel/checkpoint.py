@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from cmbs.belief.kernel.case_fields import CaseRecord
 from cmbs.belief.kernel.events import Declare, read_event
 from cmbs.belief.kernel.listed import reports_of
 from cmbs.belief.kernel.looks import Applied, Observation, looks_of
@@ -49,6 +50,7 @@ class FrozenSession(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     obligations: dict[str, ObligationRecord]
     active: tuple[str, ...]
     terminated_seq: int | None
+    case: CaseRecord
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -71,6 +73,7 @@ def freeze(session: Session) -> bytes:
             dict(session.obligations),
             session.active,
             session.terminated_seq,
+            session.case,
         )
     )
 
@@ -111,6 +114,7 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
             obligations=frozen.obligations,
             active=frozen.active,
             terminated_seq=frozen.terminated_seq,
+            case=frozen.case,
         )
     except (ValueError, msgspec.DecodeError):
         return None

@@ -37,6 +37,11 @@ class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # For people, and to be found by; labels are an object of texts. Unset where there are none.
     title: str | msgspec.UnsetType = msgspec.UNSET
     labels: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    # Who answers for the case, and how grave it is. Unset where nothing is said.
+    owner: str | msgspec.UnsetType = msgspec.UNSET
+    severity: str | msgspec.UnsetType = msgspec.UNSET
+    # Ids of agents who may work on it, sorted, at least one; unset where that is not restricted.
+    agents: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,7 +95,22 @@ class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     context: msgspec.Raw = NULL
 
 
-Message: TypeAlias = Declare | Eliminate | EnterObligation | RequestExit | DeclareConclusion | RequestTermination
+class UpdateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """UPDATE_CASE: what is unset stays as it is, and None takes a text away.
+
+    Labels and agents are given whole; no agent at all means that none may work on the case.
+    """
+
+    title: str | msgspec.UnsetType | None = msgspec.UNSET
+    labels: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    owner: str | msgspec.UnsetType | None = msgspec.UNSET
+    severity: str | msgspec.UnsetType | None = msgspec.UNSET
+    agents: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+Message: TypeAlias = (
+    Declare | Eliminate | EnterObligation | RequestExit | DeclareConclusion | RequestTermination | UpdateCase
+)
 
 VERB_OF: dict[type[Message], Verb] = {
     Declare: Verb.DECLARE_SESSION,
@@ -99,6 +119,7 @@ VERB_OF: dict[type[Message], Verb] = {
     RequestExit: Verb.REQUEST_EXIT,
     DeclareConclusion: Verb.DECLARE_CONCLUSION,
     RequestTermination: Verb.REQUEST_TERMINATION,
+    UpdateCase: Verb.UPDATE_CASE,
 }
 _DECODER_OF: dict[str, msgspec.json.Decoder[Message]] = {
     verb.value: msgspec.json.Decoder(message_type) for message_type, verb in VERB_OF.items()

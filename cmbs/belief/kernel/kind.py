@@ -7,8 +7,18 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cmbs.belief.kernel.checkpoint import STATE_DIGESTS, freeze, thaw
-from cmbs.belief.kernel.events import Declare, Eliminate, EnterObligation, Event, Message, Repeat, Stamp, read_event
-from cmbs.belief.kernel.listed import find_new_terms, list_session
+from cmbs.belief.kernel.events import (
+    Declare,
+    Eliminate,
+    EnterObligation,
+    Event,
+    Message,
+    Repeat,
+    Stamp,
+    UpdateCase,
+    read_event,
+)
+from cmbs.belief.kernel.listed import find_lost_terms, find_new_terms, list_session
 from cmbs.belief.kernel.replay import catch_up
 from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide, evolve
@@ -50,7 +60,7 @@ class BeliefFolding:
         """The session after one entry more."""
         event = read_event(stored)
         after = evolve(state, event)
-        return after, append_of(after, event)
+        return after, append_of(state, after, event)
 
     def freeze(self, state: Session) -> bytes:
         """The session as bytes."""
@@ -106,11 +116,11 @@ class BeliefKind(BeliefFolding):
                 checkpoint = freeze(state)
                 event = bind_state(event, digest_of(checkpoint))
         after = evolve(state, event)
-        return Answer(after, message, after.head.seq), (after, append_of(after, event, checkpoint))
+        return Answer(after, message, after.head.seq), (after, append_of(state, after, event, checkpoint))
 
 
-def append_of(after: Session, event: Event, checkpoint: bytes | None = None) -> Append:
-    """What a log is given to write of an event; `after` is the session as it is after it.
+def append_of(before: Session | None, after: Session, event: Event, checkpoint: bytes | None = None) -> Append:
+    """What a log is given to write of an event; `before` and `after` are the session around it.
 
     `checkpoint` is the session before it, frozen, where the entry carries the digest of that.
     """
@@ -120,6 +130,7 @@ def append_of(after: Session, event: Event, checkpoint: bytes | None = None) -> 
         unique_key = (message.source_id, message.observation_id)
         if body.delta.eliminated:
             tombstones = Tombstones(body.delta.eliminated, EliminationProvenance(*unique_key))
+    listing = list_session(after, event)
     universe = after.universe.ids if isinstance(message, Declare) else ()
     return Append(
         body.stream_id,
@@ -134,8 +145,9 @@ def append_of(after: Session, event: Event, checkpoint: bytes | None = None) -> 
             len(after.survivors),
             after.terminated_seq is not None,
             universe,
-            list_session(after, event),
-            find_new_terms(after, event),
+            listing,
+            find_new_terms(after, listing, event),
+            find_lost_terms(before, listing, event) if before is not None and isinstance(message, UpdateCase) else (),
         ),
         checkpoint,
     )

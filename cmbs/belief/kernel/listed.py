@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cmbs.belief.kernel.events import Declare, Eliminate, Event
+from msgspec import UnsetType
+
+from cmbs.belief.kernel.events import Declare, Eliminate, Event, UpdateCase
 from cmbs.belief.kernel.looks import Applied, Observation
 from cmbs.belief.kernel.session import Session
-from cmbs.ledger.listing import MAX_LISTED_NAMES, Listing, Reports, terms_of_declaration, terms_of_report
+from cmbs.ledger.listing import (
+    MAX_LISTED_NAMES,
+    Listing,
+    Reports,
+    terms_of_agents,
+    terms_of_case,
+    terms_of_declaration,
+    terms_of_report,
+)
 
 
 def list_session(after: Session, event: Event) -> Listing:
     """What a list says of a session right after its newest event."""
-    provider, n_conclusions = after.provider, len(after.conclusions)
+    provider, n_conclusions, case = after.provider, len(after.conclusions), after.case
     return Listing(
-        after.title,
-        dict(after.labels),
+        case.title,
+        dict(case.labels),
         None if provider is None else provider.id,
         None if provider is None else provider.version,
         len(after.universe),
@@ -28,6 +38,10 @@ def list_session(after: Session, event: Event) -> Listing:
         after.conclusions.at(n_conclusions - 1)[1] if n_conclusions else None,
         after.terminated_seq is not None,
         after.reports,
+        case.owner,
+        case.severity,
+        (case.agents or ())[:MAX_LISTED_NAMES],
+        None if case.agents is None else len(case.agents),
     )
 
 
@@ -40,12 +54,22 @@ def reports_of(declared: Session, observations: Iterable[tuple[Observation, Appl
     return reports
 
 
-def find_new_terms(after: Session, event: Event) -> Sequence[bytes]:
+def find_lost_terms(before: Session, after: Listing, event: Event) -> Sequence[bytes]:
+    """By what a session is no longer found since its newest event, which changed its case."""
+    kept = set(terms_of_case(after))
+    return [term for term in terms_of_case(list_session(before, event)) if term not in kept]
+
+
+def find_new_terms(after: Session, listing: Listing, event: Event) -> Sequence[bytes]:
     """By what a session is found since its newest event; some of it may have been known before."""
     match event.message:
         case Declare():
             kit = None if after.provider is None else after.provider.id
-            return terms_of_declaration(kit, after.labels, next(iter(after.reports.agents), None))
+            terms = terms_of_declaration(kit, next(iter(after.reports.agents), None))
+            return [*terms, *terms_of_case(listing), *terms_of_agents(after.case.agents or ())]
+        case UpdateCase(agents=agents):
+            added = () if isinstance(agents, UnsetType) else agents
+            return [*terms_of_case(listing), *terms_of_agents(added)]
         case Eliminate(source_id=source_id, observation_id=observation_id):
             record = after.observations.get((source_id, observation_id))
             return terms_of_report(source_id, None if record is None else record.actor_id)

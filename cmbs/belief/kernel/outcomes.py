@@ -11,6 +11,7 @@ from cmbs.belief.kernel.events import (
     EnterObligation,
     RequestExit,
     RequestTermination,
+    UpdateCase,
 )
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.session import Verdict
@@ -22,10 +23,17 @@ from cmbs.messages import (
     EnterOutcome,
     ExitOutcome,
     TerminationOutcome,
+    UpdateCaseOutcome,
 )
 
 Outcome: TypeAlias = (
-    DeclareOutcome | EliminateOutcome | EnterOutcome | ExitOutcome | ConclusionOutcome | TerminationOutcome
+    DeclareOutcome
+    | EliminateOutcome
+    | EnterOutcome
+    | ExitOutcome
+    | ConclusionOutcome
+    | TerminationOutcome
+    | UpdateCaseOutcome
 )
 
 
@@ -50,6 +58,8 @@ def outcome_of(answer: Answer) -> Outcome:
             return ConclusionOutcome(*_plain(verdict), belief, event_id)
         case RequestTermination():
             return TerminationOutcome(*_plain(verdict), belief, event_id)
+        case UpdateCase():
+            return UpdateCaseOutcome(belief, event_id)
         case _:
             assert_never(message)
 

@@ -22,13 +22,21 @@ def build_session_query(  # noqa: PLR0913 - every filter by its name
     kit: str | None = None,
     agent: str | None = None,
     source: str | None = None,
+    owner: str | None = None,
+    severity: str | None = None,
     labels: Iterable[str] = (),
     text: str | None = None,
     since: str | None = None,
     until: str | None = None,
 ) -> SessionQuery:
     """A query of what was given: all of it must hold. Each of `labels` is `name:value`; moments are RFC 3339."""
-    attributes = ((Attribute.SOURCE, source), (Attribute.AGENT, agent), (Attribute.KIT, kit))
+    attributes = (
+        (Attribute.SOURCE, source),
+        (Attribute.AGENT, agent),
+        (Attribute.OWNER, owner),
+        (Attribute.SEVERITY, severity),
+        (Attribute.KIT, kit),
+    )
     terms = [find_term(Attribute.LABEL, *split_label(label)) for label in labels]
     terms += [find_term(attribute, value) for attribute, value in attributes if value is not None]
     if len(terms) > MAX_TERMS:
@@ -83,14 +91,19 @@ def check_text(text: str | None) -> str:
     return text or ""
 
 
-def describe_session(found: ListedSession, *, with_trail: bool = False) -> dict[str, Any]:
-    """A session of a list as JSON; the trail only where it is asked for."""
+def describe_session(found: ListedSession, name: str | None = None, *, with_trail: bool = False) -> dict[str, Any]:
+    """A session of a list as JSON, with its name; the trail only where it is asked for."""
     summary, listing = found
     reports = listing.reports
     content = {
         **summary._asdict(),
+        "name": name,
         "title": listing.title or None,
         "labels": listing.labels,
+        "owner": listing.owner or None,
+        "severity": listing.severity or None,
+        "case_agents": None if listing.n_case_agents is None else listing.case_agents,
+        "n_case_agents": listing.n_case_agents,
         "kit": listing.kit,
         "kit_version": listing.kit_version,
         "state": listing.standing,

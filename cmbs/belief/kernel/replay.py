@@ -12,6 +12,7 @@ from typing import assert_never
 import msgspec
 
 from cmbs.belief.kernel.attributes import read_attributes
+from cmbs.belief.kernel.case_fields import require_case_fields
 from cmbs.belief.kernel.checkpoint import STATE_DIGESTS
 from cmbs.belief.kernel.events import (
     Declare,
@@ -24,10 +25,10 @@ from cmbs.belief.kernel.events import (
     RequestExit,
     RequestTermination,
     Stamp,
+    UpdateCase,
     read_event,
 )
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
-from cmbs.belief.kernel.titles import require_titles
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
 from cmbs.messages import Origin
 
@@ -104,6 +105,10 @@ def _require_admissible(message: Message) -> None:
             _require_object(message.context)
         case EnterObligation():
             _require_count(message.min_total_eliminations)
+        case UpdateCase():
+            if message == UpdateCase():
+                raise ValueError("it changes nothing of its case")
+            require_case_fields(message, is_update=True)
         case _:
             assert_never(message)
 
@@ -125,7 +130,7 @@ def _require_declared(message: Declare) -> None:
     if message.store_id == "":
         raise ValueError("the store of its tombstones has no name")
     _require_symptoms(message)
-    require_titles(message.title, message.labels)
+    require_case_fields(message, is_update=False)
     if isinstance(recorded, msgspec.UnsetType):
         return
     _require_canonical(bytes(recorded))

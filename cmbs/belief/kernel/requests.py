@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from cmbs.belief.kernel.attributes import read_attributes
+from cmbs.belief.kernel.case_fields import NO_FIELDS, CaseFields, check_agents, check_change, check_labels
 from cmbs.belief.kernel.events import (
     Declare,
     DeclareConclusion,
@@ -23,8 +24,8 @@ from cmbs.belief.kernel.events import (
     Probe,
     RequestExit,
     RequestTermination,
+    UpdateCase,
 )
-from cmbs.belief.kernel.titles import NO_TITLES, Titles
 from cmbs.errors import InvalidHypothesisId, InvalidRequest, LimitExceeded
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER, encode
 from cmbs.ledger.instants import parse_instant
@@ -94,6 +95,9 @@ class Command(msgspec.Struct, frozen=True):
     actor: Actor | None = None
     # What the caller of a declaration should know beside the answer.
     note: str | None = None
+    # The name that a declared case is to have, and who asks for it, authenticated or not.
+    name: str | None = None
+    named_by: Actor | None = None
 
     @property
     def stream_id(self) -> str:
@@ -138,7 +142,7 @@ class RequestValidator:
         provider: ProviderRef | None,
         hypothesis_attributes: Any = None,
         store_id: str | None = None,
-        titles: Titles = NO_TITLES,
+        case: CaseFields = NO_FIELDS,
     ) -> Declare:
         """A declaration; an empty universe is refused, there would be nothing to believe."""
         ids = self._ids("hypotheses", hypotheses, "hypotheses_per_session", self.limits.hypotheses_per_session)
@@ -163,8 +167,7 @@ class RequestValidator:
             provider,
             hypothesis_attributes=self._attributes(ids, hypothesis_attributes),
             store_id=msgspec.UNSET if store_id is None else self.text("store_id", store_id),
-            title=titles.title,
-            labels=titles.labels,
+            **case._asdict(),
         )
 
     def symptoms(self, symptoms: Iterable[str]) -> list[str]:
@@ -243,6 +246,31 @@ class RequestValidator:
     def request_termination(self, context: Any) -> RequestTermination:
         """A wish to end the session."""
         return RequestTermination(self._opaque("context", context))
+
+    @staticmethod
+    def update_case(changes: Mapping[str, Any]) -> UpdateCase:
+        """A change of what a session says of itself as a case: only what is to change, by name."""
+        if not changes:
+            raise InvalidRequest(
+                "say what is to change of the case",
+                {"field": "body", "found": {}, "accepted": list(UpdateCase.__struct_fields__)},
+            )
+        unknown = sorted(set(changes) - set(UpdateCase.__struct_fields__))
+        if unknown:
+            raise InvalidRequest(
+                f"`{unknown[0]}` is nothing that can be changed of a case",
+                {"field": unknown[0], "found": unknown[0], "accepted": list(UpdateCase.__struct_fields__)},
+            )
+        checked: dict[str, Any] = {}
+        for name, value in changes.items():
+            match name:
+                case "labels":
+                    checked[name] = check_labels({} if value is None else value)
+                case "agents":
+                    checked[name] = check_agents(value)
+                case _:
+                    checked[name] = check_change(name, value)
+        return UpdateCase(**checked)
 
     def text(self, name: str, value: Any) -> str:
         """An id: any text of Unicode scalar values within the limit."""

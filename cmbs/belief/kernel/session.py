@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cmbs.belief.kernel.attributes import NO_ATTRIBUTES, Attributes, read_attributes
+from cmbs.belief.kernel.case_fields import CaseRecord
 from cmbs.belief.kernel.events import (
     NULL,
     VERB_OF,
@@ -28,6 +29,7 @@ from cmbs.belief.kernel.events import (
     RequestExit,
     RequestTermination,
     Stamp,
+    UpdateCase,
 )
 from cmbs.belief.kernel.looks import (
     Applied,
@@ -42,14 +44,21 @@ from cmbs.belief.kernel.looks import (
 from cmbs.belief.kernel.request_keys import Requests, append_request, find_request, fingerprint
 from cmbs.belief.kernel.speakers import Speakers
 from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
-from cmbs.belief.kernel.titles import read_titles
 from cmbs.core import Obligation, is_stable
-from cmbs.errors import Conflict, FreeHandRefused, InvalidHypothesisId, ObligationNotFound, SessionTerminated
+from cmbs.errors import (
+    Conflict,
+    Forbidden,
+    FreeHandRefused,
+    InvalidHypothesisId,
+    ObligationNotFound,
+    SessionTerminated,
+)
 from cmbs.ledger import GENESIS, Chronicle, Delta, EntryBody, Head, seal
 from cmbs.ledger.canonical import encode_frame
 from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.listing import Reports
 from cmbs.messages import (
+    ActorKind,
     ConclusionRule,
     EliminationRule,
     LookRule,
@@ -115,10 +124,9 @@ class Session(msgspec.Struct, frozen=True):
     store_id: str | None = None
     # Of a session over a kit of a causal graph.
     symptoms: tuple[str, ...] = ()
-    # Of the declaration, for people and lists.
     declared_ts: str = ""
-    title: str = ""
-    labels: Mapping[str, str] = {}
+    # What the session says of itself as a case.
+    case: CaseRecord = CaseRecord()
 
     @property
     def is_in_store(self) -> bool:
@@ -252,24 +260,54 @@ def decide_termination(session: Session, message: RequestTermination, stamp: Sta
     return _record(session, message, stamp, outcome=_encode_approval(verdict), notes=notes)
 
 
+def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> Event | Repeat:
+    """Change what the session says of itself as a case. Who may work on it is for operators to change.
+
+    What a fork repeats was allowed where it was sent first, and the fork names another actor.
+    """
+    _refuse_if_terminated(session)
+    actor = stamp.actor
+    is_operator = actor is None or actor.kind is ActorKind.OPERATOR
+    repeats = session.origin is not None and session.head.seq < session.origin.last_repeated
+    if message.agents is not msgspec.UNSET and not (is_operator or repeats):
+        raise Forbidden(
+            "only operators change who may work on a case",
+            {
+                "reason": "not_an_operator",
+                "field": "agents",
+                "found": None if actor is None else actor.kind.value,
+                "accepted": [ActorKind.OPERATOR.value],
+                "next": "have an operator change `agents`",
+            },
+        )
+    return _record(session, message, stamp)
+
+
+def _find_repeat(session: Session, message: Message, key: str, stamp: Stamp) -> Repeat | None:
+    """The event that was recorded under an idempotency key; Conflict where it is of another message."""
+    known = find_request(session.requests, key, stamp.actor)
+    if known is None:
+        return None
+    if known.fingerprint != fingerprint(message):
+        raise Conflict(
+            f"idempotency key `{key}` was used for another request",
+            {
+                "idempotency_key": key,
+                "field": "idempotency_key",
+                "found": key,
+                "accepted": "a key that you have not used in this session",
+                "next": "send a new request under a key of its own, and a repeat as it was",
+                "event_id": session.events.at(known.seq)[0],
+            },
+        )
+    return Repeat(known.seq)
+
+
 def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
     """The decision on any message to a session that exists."""
-    if stamp.idempotency_key is not None:
-        known = find_request(session.requests, stamp.idempotency_key, stamp.actor)
-        if known is not None:
-            if known.fingerprint != fingerprint(message):
-                raise Conflict(
-                    f"idempotency key `{stamp.idempotency_key}` was used for another request",
-                    {
-                        "idempotency_key": stamp.idempotency_key,
-                        "field": "idempotency_key",
-                        "found": stamp.idempotency_key,
-                        "accepted": "a key that you have not used in this session",
-                        "next": "send a new request under a key of its own, and a repeat as it was",
-                        "event_id": session.events.at(known.seq)[0],
-                    },
-                )
-            return Repeat(known.seq)
+    known = None if stamp.idempotency_key is None else _find_repeat(session, message, stamp.idempotency_key, stamp)
+    if known is not None:
+        return known
     match message:
         case Eliminate():
             return decide_eliminate(session, message, stamp)
@@ -281,6 +319,8 @@ def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
             return decide_conclusion(session, message, stamp)
         case RequestTermination():
             return decide_termination(session, message, stamp)
+        case UpdateCase():
+            return decide_update_case(session, message, stamp)
         case Declare():
             raise Conflict(f"session `{session.session_id}` was declared before", {"session_id": session.session_id})
         case _:
@@ -305,22 +345,7 @@ def evolve(session: Session | None, event: Event) -> Session:
     verdict = None
     match message:
         case Eliminate():
-            applied = body.delta.eliminated
-            gone = set(applied)
-            ignored = tuple([asked for asked in message.eliminated if asked not in gone])
-            observation = (message.source_id, message.observation_id)
-            effect = Applied(body.seq, tuple(applied), ignored, _find_speaker(session, event))
-            if message.probe is not None:
-                probe_id = message.probe.probe_id
-                effect = replace(effect, probe_id=probe_id, response_hash=hash_response(bytes(message.probe.response)))
-                changes["looks"] = add_look(session.looks, probe_id, observation)
-            if effect.actor_id is not None:
-                changes["speakers"] = session.speakers.hear(effect.actor_id, message.eliminated)
-            changes["observations"] = session.observations.append(observation, effect)
-            survivors = session.survivors.eliminate(applied) if event.survivors is None else event.survivors
-            changes["survivors"] = survivors
-            drop = (len(session.survivors), len(survivors))
-            changes["reports"] = session.reports.hear(message.source_id, effect.actor_id, body.seq, drop)
+            changes |= _evolve_elimination(session, message, event)
         case EnterObligation():
             record = ObligationRecord(message.min_total_eliminations, body.seq, session.eliminated_total)
             changes["obligations"] = {**session.obligations, message.obligation_id: record}
@@ -329,11 +354,35 @@ def evolve(session: Session | None, event: Event) -> Session:
             verdict = _decode_verdict(event)
             if verdict.granted:
                 changes |= _evolve_grant(session, message, body.seq)
+        case UpdateCase():
+            changes["case"] = session.case.after(message, body.seq)
         case Declare():
             raise TypeError("a session is declared once")
         case _:
             assert_never(message)
     return replace(session, events=session.events.append(body.event_id, verdict), **changes)
+
+
+def _evolve_elimination(session: Session, message: Eliminate, event: Event) -> dict[str, Any]:
+    """What an elimination changes, whatever it took out."""
+    body, applied = event.body, event.body.delta.eliminated
+    gone = set(applied)
+    ignored = tuple([asked for asked in message.eliminated if asked not in gone])
+    observation = (message.source_id, message.observation_id)
+    effect = Applied(body.seq, tuple(applied), ignored, _find_speaker(session, event))
+    changes: dict[str, Any] = {}
+    if message.probe is not None:
+        probe_id = message.probe.probe_id
+        effect = replace(effect, probe_id=probe_id, response_hash=hash_response(bytes(message.probe.response)))
+        changes["looks"] = add_look(session.looks, probe_id, observation)
+    if effect.actor_id is not None:
+        changes["speakers"] = session.speakers.hear(effect.actor_id, message.eliminated)
+    changes["observations"] = session.observations.append(observation, effect)
+    survivors = session.survivors.eliminate(applied) if event.survivors is None else event.survivors
+    changes["survivors"] = survivors
+    drop = (len(session.survivors), len(survivors))
+    changes["reports"] = session.reports.hear(message.source_id, effect.actor_id, body.seq, drop)
+    return changes
 
 
 def _evolve_grant(
@@ -365,7 +414,6 @@ def _open_session(event: Event) -> Session:
     requests: Requests = Chronicle()
     if body.idempotency_key is not None:
         requests = append_request(requests, body.idempotency_key, event)
-    title, labels = read_titles(message.title, message.labels)
     agents = (body.actor.id,) if body.actor is not None and body.actor.authenticated else ()
     return Session(
         session_id=body.stream_id,
@@ -392,8 +440,7 @@ def _open_session(event: Event) -> Session:
         store_id=None if isinstance(message.store_id, msgspec.UnsetType) else message.store_id,
         symptoms=() if isinstance(message.symptoms, msgspec.UnsetType) else tuple(message.symptoms),
         declared_ts=body.ts,
-        title=title,
-        labels=labels,
+        case=CaseRecord().after(message, 0),
     )
 
 

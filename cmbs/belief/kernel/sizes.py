@@ -20,6 +20,7 @@ _BYTES_PER_OBLIGATION = 400
 # A number of 1024 bits and its place in a dictionary.
 _BYTES_PER_BLOCK_OF_SPEAKERS = 300
 _BYTES_PER_ATTRIBUTED_HYPOTHESIS = 160
+_BYTES_PER_AGENT = 90
 
 
 def weigh(session: Session) -> int:
@@ -40,4 +41,5 @@ def weigh(session: Session) -> int:
         + session.speakers.n_blocks * _BYTES_PER_BLOCK_OF_SPEAKERS
         + len(session.attributes) * _BYTES_PER_ATTRIBUTED_HYPOTHESIS
         + session.attributes.n_bytes
+        + sum(len(agents) for _, agents in session.case.agent_lists) * _BYTES_PER_AGENT
     )

@@ -18,7 +18,7 @@ from cmbs.api.entries import AuditTraceResponse
 from cmbs.api.operations.proofs import SESSION_PROOFS, ProofKind
 from cmbs.audit.proofs import AnchorSource
 from cmbs.belief.kernel.comparisons import ChangeKind
-from cmbs.belief.kernel.events import Message
+from cmbs.belief.kernel.events import Message, UpdateCase
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.outcomes import outcome_of
 from cmbs.belief.kernel.queries import describe_session
@@ -78,6 +78,7 @@ _MESSAGE_OF: dict[str, Callable[[RequestValidator, Request], Message]] = {
         request.message.conclusion_id, value_of(request.message.context)
     ),
     "request_termination": lambda build, request: build.request_termination(value_of(request.message.context)),
+    "update_case": lambda build, request: build.update_case(_read_changes(request.message)),
 }
 
 
@@ -124,13 +125,18 @@ class Routes:
                 symptoms=value_of(body.symptoms),
                 title=value_of(body.title),
                 labels=value_of(body.labels),
+                owner=value_of(body.owner),
+                severity=value_of(body.severity),
+                agents=value_of(body.agents),
+                name=value_of(body.name),
+                named_by=request.actor,
                 idempotency_key=request.idempotency_key,
                 actor=request.authenticated,
             )
 
         # A declaration without hypotheses asks the store what there is to declare.
-        # One that names a provider or a kit may have to load it.
-        loads = not (isinstance(body.provider, UnsetType) and isinstance(body.kit, UnsetType))
+        # One that names a provider or a kit may have to load it, and names are read from the log.
+        loads = not all(isinstance(each, UnsetType) for each in (body.provider, body.kit, body.name))
         is_large = request.size > _MAX_BODY_BYTES_VALIDATED_ON_LOOP
         is_slow = is_large or loads or self._server.waits_in_caller
         command = await asyncio.to_thread(declare) if is_slow else declare()
@@ -168,13 +174,7 @@ class Routes:
 
     async def write(self, request: Request, message: Message, describe: DescribeAnswer | None = None) -> Response:
         """Carry out a message to the session of a request; `describe` adds to the answer."""
-        for name, in_path in request.params.items():
-            in_body = getattr(request.message, name, UNSET)
-            if in_body is not UNSET and in_body != in_path:
-                raise InvalidRequest(
-                    f"`{name}` is `{in_body}` in the body and `{in_path}` in the path",
-                    {"body": in_body, "path": in_path},
-                )
+        _require_same(request)
         command = self._requests.command(
             request.params["session_id"], message, request.idempotency_key, request.if_match, request.authenticated
         )
@@ -187,9 +187,14 @@ class Routes:
         answer = await self._server.answer_async(command)
         outcome = outcome_of(answer)
         more = {} if describe is None else await describe(answer)
+        name = None
+        if command.name is not None:
+            name = await self._read(partial(self._server.names.name_of, command.session_id))
 
         def encode() -> bytes:
             fields = {**outcome._asdict(), **more, **describe_answer(answer, command.note)}
+            if name is not None:
+                fields["name"] = name
             fields["snapshot"] = show_snapshot(outcome.snapshot, whole=whole)
             return encode_answer(request.operation.response(**fields))
 
@@ -266,10 +271,10 @@ class Routes:
 
     async def list_sessions(self, request: Request) -> Response:
         """A page of sessions."""
-        asked = read_session_request(request)
         limit, after = self._limit(request), request.after_of(2)
 
         def read() -> bytes:
+            asked = read_session_request(request, self._server.names)
             page, last = take_reached(
                 partial(self._server.find_sessions, asked.query),
                 lambda row: ((row.summary.created_ts, row.summary.session_id), row.summary.session_id),
@@ -280,10 +285,55 @@ class Routes:
                 self._requests.page_size(None),
             )
             more = None if last is None else cursor_of(*last)
-            rows = [schemas.SessionItem(**describe_session(row, with_trail=asked.with_trail)) for row in page]
+            names = self._server.names.read() if page else None
+            rows = [
+                schemas.SessionItem(
+                    **describe_session(
+                        row,
+                        None if names is None else names.name_of(row.summary.session_id),
+                        with_trail=asked.with_trail,
+                    )
+                )
+                for row in page
+            ]
             return encode_answer(schemas.SessionsPage(rows, more))
 
         return Response(200, await self._read(read))
+
+    async def describe_case(self, request: Request) -> Response:
+        """What a session says of itself as a case."""
+        return Response(200, encode_answer(await self._read(partial(self._show_case, request.params["session_id"]))))
+
+    async def name_case(self, request: Request) -> Response:
+        """Another name for a case, or none; it is written to the register of names."""
+        session_id, names = request.params["session_id"], self._server.names
+        name = value_of(request.message.name)
+        _require_same(request)
+
+        def write() -> schemas.SessionCase:
+            self._server.current_session(session_id)
+            if name is None:
+                names.release(session_id, request.actor)
+            else:
+                names.rename(session_id, name, request.actor)
+            return self._show_case(session_id)
+
+        return Response(200, encode_answer(await asyncio.to_thread(write)))
+
+    def _show_case(self, session_id: str) -> schemas.SessionCase:
+        session = self._server.current_session(session_id)
+        case = session.case
+        return schemas.SessionCase(
+            session_id=session_id,
+            name=self._server.names.name_of(session_id),
+            title=case.title or None,
+            owner=case.owner or None,
+            severity=case.severity or None,
+            labels=dict(case.labels),
+            agents=None if case.agents is None else list(case.agents),
+            created_ts=session.declared_ts,
+            terminated=session.terminated_seq is not None,
+        )
 
     async def list_survivors(self, request: Request) -> Response:
         """A page of survivors."""
@@ -400,6 +450,23 @@ class Routes:
 
     def _limit(self, request: Request) -> int:
         return self._requests.page_size(request.query.get("limit"))
+
+
+def _require_same(request: Request) -> None:
+    """InvalidRequest where the body names something else than the path."""
+    for name, in_path in request.params.items():
+        in_body = getattr(request.message, name, UNSET)
+        if in_body is not UNSET and in_body != in_path:
+            raise InvalidRequest(
+                f"`{name}` is `{in_body}` in the body and `{in_path}` in the path",
+                {"body": in_body, "path": in_path},
+            )
+
+
+def _read_changes(body: schemas.UpdateCaseRequest) -> dict[str, Any]:
+    """What a request changes of a case."""
+    changes = {name: getattr(body, name) for name in UpdateCase.__struct_fields__}
+    return {name: value for name, value in changes.items() if value is not UNSET}
 
 
 def _read_kit(kit: str | schemas.KitName | UnsetType) -> KitChoice | None:

@@ -46,7 +46,6 @@ def read_case_filter(
     query = request.query
     return CaseFilter(
         _read_status(request, statuses),
-        query.get("session_id"),
         query.get("agent"),
         _read_labels(request),
         check_text(query.get("text")),

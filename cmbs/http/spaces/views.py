@@ -231,7 +231,7 @@ def show_case(_: Space, case: Case, reader: Reader) -> schemas.CaseResponse:
         title=title_of(case) if shown else UNSET,
         labels=dict(labels_of(case)) if shown else None,
         attributes=msgspec.Raw(case.attributes) if shown else None,
-        agents=sorted(case.agents) if shown else None,
+        agents=sorted(case.known_agents) if shown else None,
     )
 
 

@@ -9,16 +9,15 @@ from msgspec import Meta
 
 from cmbs.api.observations import ObserveResponse
 from cmbs.api.sessions import ApprovalResponse, DeclareConclusionResponse, EliminateResponse
+from cmbs.belief.kernel.case_fields import MAX_TITLE_LENGTH
 from cmbs.belief.kernel.comparisons import ChangeKind
 from cmbs.belief.kernel.looks import MAX_PROBES
-from cmbs.belief.kernel.titles import MAX_TITLE_LENGTH
 from cmbs.client import AsyncClient
 from cmbs.errors import BeliefServerError, Conflict, InvalidRequest
 from cmbs.mcp.server.answers import MAX_TOKENS, Answer, Json, ask_for_page, name_call, name_page
 from cmbs.mcp.server.arguments import (
     Args,
     Because,
-    CaseId,
     EventId,
     Hypotheses,
     HypothesisId,
@@ -75,7 +74,7 @@ class OpenCaseArgs(Args):
     hypotheses: Annotated[list[str] | None, Meta(description="Without a kit: all that may be the case.")] = None
     about: Annotated[str, Meta(description="What is to be found out, for people.")] = ""
     space_id: SpaceId | None = None
-    case_id: CaseId | None = None
+    name: Annotated[str | None, Meta(description="A name for the case that no other has, such as INC-1042.")] = None
 
 
 class SessionArgs(Args):
@@ -293,24 +292,24 @@ async def open_case(api: AsyncClient, args: OpenCaseArgs) -> Json:
         await api.request("get_space", fields=["space_id"], space_id=args.space_id)
     title = " ".join(args.about.split())[:MAX_TITLE_LENGTH] or None
     declared = await api.declare_session(
-        **over, symptoms=args.symptoms, metadata={"about": args.about}, title=title, policy=_POLICY
+        **over, symptoms=args.symptoms, metadata={"about": args.about}, title=title, policy=_POLICY, name=args.name
     )
     session_id = declared.session_id
     belief = await read_belief(api, ReadBeliefArgs(session_id))
     if args.space_id is not None:
-        belief |= await _open_in_space(api, args.space_id, args.case_id or session_id, belief["handles"])
+        belief |= await _open_in_space(api, args.space_id, belief["handles"])
     return belief
 
 
-async def _open_in_space(api: AsyncClient, space_id: str, case_id: str, handles: Json) -> Json:
+async def _open_in_space(api: AsyncClient, space_id: str, handles: Json) -> Json:
     """Handles of the case too, or a warning that there is none: the session is open in any case."""
     try:
-        step = await api.open_case(space_id, case_id, handles["session_id"], [(await api.whoami()).id])
+        step = await api.open_case(space_id, handles["session_id"], agents=[(await api.whoami()).id])
     except BeliefServerError as exc:
         why = speak(exc.message) or "the cmbs server refused it"
     else:
         if step.granted:
-            return {"handles": {**handles, "space_id": space_id, "case_id": case_id}}
+            return {"handles": {**handles, "space_id": space_id, "case_id": handles["session_id"]}}
         why = (step.reason_code or "") if step.refusal is None else step.refusal.message
     return {"warning": f"the session is open, but no case in `{space_id}`: {why}; tell an operator"}
 

@@ -1,14 +1,19 @@
-"""What becomes of cases: opened for one belief session and for named agents, closed once, never opened again."""
+"""What becomes of cases in a space: a belief session is admitted for agents, closed, and may be admitted again."""
 
 from __future__ import annotations
 
 from msgspec import UnsetType
 
 from cmbs.belief.kernel.events import Repeat, Stamp
-from cmbs.errors import Conflict, LimitExceeded, RecordNotFound
+from cmbs.errors import Conflict, InvalidRequest, LimitExceeded, RecordNotFound, SessionNotFound
 from cmbs.identity.kernel.scopes import AT, Role, Scope, grant
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.kernel.events import CloseCase, OpenCase, StepResult
+from cmbs.refusals import quote
+from cmbs.substrate.kernel.arbitration.cases import agents_of
+from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest
+from cmbs.substrate.kernel.events import CloseCase, OpenCase, Propose, StepResult
+from cmbs.substrate.kernel.model import BeliefReading
+from cmbs.substrate.kernel.proposals import BeliefUnread
 from cmbs.substrate.kernel.state import Case, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse
 from cmbs.substrate.kernel.waiting import end_waiting
@@ -19,25 +24,54 @@ MAX_OPEN_CASES = 10_000
 
 
 def decide_open_case(space: Space, message: OpenCase, actor: Actor, stamp: Stamp) -> StepResult | Repeat:  # noqa: ARG001
-    """A new case. The same one again is the same event; another one under its id, or one that is closed, a conflict."""
+    """A case is admitted, or again after it was closed. While it is open the same one is the same event, and another
+    one a conflict.
+    """
     if not may_manage_cases(space.space_id, actor):
         return refuse(StepReason.NOT_AUTHORISED)
     known = space.cases.get(message.case_id)
-    if known is None:
-        if sum(case.status is CaseStatus.OPEN for case in space.cases.values()) >= MAX_OPEN_CASES:
-            raise LimitExceeded("open_cases", MAX_OPEN_CASES, MAX_OPEN_CASES + 1, "case_id")
-        return StepResult()
-    if known.status is not CaseStatus.OPEN:
-        raise Conflict(
-            f"case `{message.case_id}` was closed, and is not opened again",
-            {"case_id": message.case_id, "status": known.status.value},
+    if known is not None and known.status is CaseStatus.OPEN:
+        if not _says_the_same(known, message):
+            raise Conflict(
+                f"case `{message.case_id}` is open, and was admitted with other content",
+                {"case_id": message.case_id, "next": "close it first, to admit it with other content"},
+            )
+        return Repeat(known.seq)
+    _check_agents(message, _require_reading(message))
+    if sum(case.status is CaseStatus.OPEN for case in space.cases.values()) >= MAX_OPEN_CASES:
+        raise LimitExceeded("open_cases", MAX_OPEN_CASES, MAX_OPEN_CASES + 1, "case_id")
+    return StepResult()
+
+
+def _require_reading(message: OpenCase) -> BeliefReading:
+    """What the session of a case says; SessionNotFound where there is none."""
+    reading = message.belief[0] if len(message.belief) == 1 else None
+    if reading is None or reading.session_id != message.case_id:
+        raise BeliefUnread(f"session `{message.case_id}` has to be read before it is admitted as a case")
+    if not reading.found:
+        raise SessionNotFound(message.case_id)
+    return reading
+
+
+def _check_agents(message: OpenCase, reading: BeliefReading) -> None:
+    """InvalidRequest where a case is admitted for agents that its session does not list, or for none."""
+    listed = agents_of([reading])
+    if listed is None and not message.agents:
+        raise InvalidRequest(
+            f"case `{message.case_id}` lists no agents, so name those that may act under it here",
+            {"field": "agents", "found": [], "accepted": {"minItems": 1}},
         )
-    if not _says_the_same(known, message):
-        raise Conflict(
-            f"case `{message.case_id}` was opened before, for another session or with other content",
-            {"case_id": message.case_id, "session_id": known.session_id},
+    others = [] if listed is None else sorted(set(message.agents) - set(listed))
+    if others:
+        raise InvalidRequest(
+            f"case `{message.case_id}` does not list {quote(others)}, and a space can only narrow the list",
+            {
+                "field": "agents",
+                "found": others,
+                "accepted": listed,
+                "next": "name agents of the case, or have an operator add them to it",
+            },
         )
-    return Repeat(known.seq)
 
 
 def decide_close_case(space: Space, message: CloseCase, actor: Actor, stamp: Stamp) -> StepResult | Repeat:  # noqa: ARG001
@@ -81,9 +115,19 @@ def list_waiting(space: Space, case_id: str) -> list[str]:
     )
 
 
+def find_unknown_case(space: Space, message: SpaceRequest) -> str | None:
+    """The case that a new proposal or call names, where it was never admitted to the space."""
+    if isinstance(message, MakeCall):
+        case_id = message.case_id
+    elif not isinstance(message, Propose) or message.proposal.proposal_id in space.proposals:
+        return None
+    else:
+        case_id = message.proposal.case_id
+    return None if isinstance(case_id, UnsetType) or case_id in space.cases else case_id
+
+
 def _says_the_same(known: Case, message: OpenCase) -> bool:
-    return (known.session_id, known.attributes, known.agents, known.title, known.labels) == (
-        message.session_id,
+    return (known.attributes, known.agents, known.title, known.labels) == (
         bytes(message.attributes),
         frozenset(message.agents),
         message.title,

@@ -366,18 +366,19 @@ class DisputeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OpenCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A case: one belief session, for good, and the agents that may act under it.
+    """A case is admitted to the space: from now on agents may act under it.
 
-    `attributes` is a canonical JSON object; `agents` are ids of agents, sorted, at least one. Title and labels are for
-    people, and to find the case by.
+    `case_id` is the id of its belief session. `agents` are ids of agents, sorted: of those that the session lists, only
+    these may act here; none named means all that it lists. `attributes` is a canonical JSON object. Title and labels
+    are for people, and to find the case by. `belief` is what the session said then, put there by the server.
     """
 
     case_id: str
-    session_id: str
-    agents: list[str]
+    agents: list[str] = []
     attributes: msgspec.Raw = NO_ATTRIBUTES
     title: str | msgspec.UnsetType = msgspec.UNSET
     labels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    belief: list[BeliefReading] = []
 
 
 class CloseCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -238,7 +238,7 @@ def _may_write(
         return True
     record, tool_id = space.proposals[execution.proposal_id], execution.tool.tool_id
     # What the agent eliminated itself is left out, not what the tool did: it is the agent's gate.
-    case = find_case(space, record.message.proposal, record.actor)
+    case = find_case(space, record.message.proposal, record.actor, belief)
     proposal = Proposal("", space.snapshot_id, Provenance(tool_id, stamp.ts), [StateDelta(changes.set, changes.unset)])
     actor = Actor(ActorKind.TOOL, tool_id, authenticated=True)
     return arbitrate_in_case(space, proposal, actor, stamp.ts, belief, case).decision.verdict is Verdict.ALLOW

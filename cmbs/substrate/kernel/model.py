@@ -263,6 +263,8 @@ class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     survivor_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     # Only where a policy asks for it, of the actor whose proposal is decided.
     independent: IndependentReading | msgspec.UnsetType = msgspec.UNSET
+    # Who may work on the session as a case, sorted; unset where that is not restricted.
+    agents: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TraceStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

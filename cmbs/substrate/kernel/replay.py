@@ -24,6 +24,7 @@ from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
     CreateSpace,
+    OpenCase,
     PromoteMemory,
     Propose,
     PutMemory,
@@ -164,7 +165,7 @@ _WHOLE_RULES = replay.ReplayRules(
 def readings_in(event: SpaceEvent) -> list[BeliefReading]:
     """What the belief plane said, as it was recorded with a step."""
     message = event.message
-    return message.belief if isinstance(message, (Propose, Wake, Approve, Start, RecordOutcome)) else []
+    return message.belief if isinstance(message, (Propose, Wake, Approve, Start, RecordOutcome, OpenCase)) else []
 
 
 def belief_sessions_in(entries: Iterable[StoredEntry]) -> list[str]:

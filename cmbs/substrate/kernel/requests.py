@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cmbs.belief.kernel.titles import build_titles
+from cmbs.belief.kernel.case_fields import build_case_fields
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
@@ -185,10 +185,7 @@ class SpaceRequestValidator:
     def _open_case(self, message: OpenCase) -> OpenCase:
         limits = self.limits
         self.name("case_id", message.case_id)
-        self.name("session_id", message.session_id)
         agents = sorted(set(message.agents))
-        if not agents:
-            raise InvalidRequest("`agents` must name an agent that may act under the case", {"field": "agents"})
         if len(agents) > limits.agents_per_case:
             raise LimitExceeded("agents_per_case", limits.agents_per_case, len(agents), "agents")
         for agent_id in agents:
@@ -198,7 +195,7 @@ class SpaceRequestValidator:
         if bytes(attributes)[:1] != b"{":
             raise InvalidRequest("`attributes` must be an object", {"field": "attributes"})
         title, labels = (None if isinstance(each, UnsetType) else each for each in (message.title, message.labels))
-        build_titles(title, labels)
+        build_case_fields(title, labels)
         return msgspec.structs.replace(message, agents=agents, attributes=attributes, labels=labels or UNSET)
 
     def _put_memory(self, message: PutMemory) -> PutMemory:

@@ -235,12 +235,12 @@ class AgentLoad(NamedTuple):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What joins proposals of this space to one belief session. Only its status ever changes, and only once."""
+    """A belief session that was admitted to this space, as it was the last time. Its id is that of the session."""
 
     case_id: str
-    session_id: str
     # A canonical JSON object.
     attributes: bytes
+    # Of those that the session lists, only these may act here; empty for all that it lists.
     agents: frozenset[str]
     opened_by: Actor
     seq: int
@@ -253,6 +253,13 @@ class Case(msgspec.Struct, frozen=True):
     # As in the message: unset where there are none.
     title: str | msgspec.UnsetType = msgspec.UNSET
     labels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    # Those that the session listed when the case was admitted; empty where it listed none.
+    listed_agents: frozenset[str] = frozenset()
+
+    @property
+    def known_agents(self) -> frozenset[str]:
+        """Who could act under it when it was admitted; the session may have changed its list since."""
+        return self.agents or self.listed_agents
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from cmbs.substrate.kernel.events import (
     VERB_OF,
     Approve,
     CreateSpace,
+    OpenCase,
     PromoteMemory,
     Propose,
     PutMemory,
@@ -85,7 +86,7 @@ def without_additions(message: SpaceMessage) -> SpaceMessage:
         message = msgspec.structs.replace(message, known_calls=msgspec.UNSET)
     if isinstance(message, (Propose, Wake, Approve)) and message.queued is not msgspec.UNSET:
         message = msgspec.structs.replace(message, queued=msgspec.UNSET)
-    if isinstance(message, (Propose, Wake, Approve, Start, RecordOutcome)):
+    if isinstance(message, (Propose, Wake, Approve, Start, RecordOutcome, OpenCase)):
         return msgspec.structs.replace(message, belief=[]) if message.belief else message
     if isinstance(message, (PutMemory, PromoteMemory)) and message.confirming_event_found:
         return msgspec.structs.replace(message, confirming_event_found=False)

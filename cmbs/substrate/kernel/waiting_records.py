@@ -8,6 +8,7 @@ import msgspec
 from immutables import Map
 
 from cmbs.substrate.kernel.approvals import pending_approvals, settle_approvals
+from cmbs.substrate.kernel.arbitration.cases import agents_of
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, SpaceEvent, StepResult
 from cmbs.substrate.kernel.state import Case, Parked, ProposalRecord, Space
 from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ProposalStatus
@@ -58,11 +59,10 @@ def with_statuses(space: Space, result: StepResult) -> ChangedFields:
 
 
 def open_case(space: Space, message: OpenCase, event: SpaceEvent) -> ChangedFields:
-    """A case more."""
+    """A case more to act under, or again."""
     body = event.body
     case = Case(
         message.case_id,
-        message.session_id,
         bytes(message.attributes),
         frozenset(message.agents),
         body.actor,
@@ -70,6 +70,7 @@ def open_case(space: Space, message: OpenCase, event: SpaceEvent) -> ChangedFiel
         body.ts,
         title=message.title,
         labels=message.labels,
+        listed_agents=frozenset(agents_of(message.belief) or ()),
     )
     return {"cases": space.cases.set(message.case_id, case)}
 

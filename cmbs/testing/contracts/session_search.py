@@ -41,6 +41,12 @@ QUERIES: dict[str, dict[str, Any]] = {
     "a label": {"labels": ["team:payments"]},
     "two labels": {"labels": ["team:payments", "severity:2"], "order": "newest"},
     "no such label": {"labels": ["team:none:other"]},
+    "an owner": {"owner": "ann"},
+    "an owner of old": {"owner": "ben"},
+    "a severity": {"severity": "high", "order": "newest"},
+    "a label that was changed": {"labels": ["team:moved"]},
+    "one of the agents": {"agent": "medic"},
+    "text in a title that was changed": {"text": "RENAMED"},
     "a source": {"source": "logs\x00\U0001f600"},
     "an agent": {"agent": "planner\x00"},
     "a label and a source": {"labels": ["team:payments"], "source": "metrics", "order": "newest"},
@@ -77,6 +83,9 @@ def write_sessions(count: int, ids: int = 0, start: str = "2026-01-01T00:00:00Z"
             _ONTOLOGY,
             ["a", "b", "c"],
             title=f"Slow ẞ checkout {number}" if number % 3 else None,
+            owner="ann" if number % 2 else "ben",
+            severity="low" if number % 2 else None,
+            agents=["medic"] if number % 4 == 1 else None,
             labels=labels if number % 4 else None,
             actor=_AGENT if number % 2 else None,
         )
@@ -85,6 +94,10 @@ def write_sessions(count: int, ids: int = 0, start: str = "2026-01-01T00:00:00Z"
         for step in range(number % 5):
             eliminated = ["a", "b", "c"] if number % 7 == 3 else ["abc"[step % 2]]  # noqa: PLR2004
             server.eliminate(session_id, source, f"{step}", eliminated)
+        if number % 3 == 0:
+            server.update_case(session_id, {"owner": "ann", "severity": "high", "labels": {"team": "moved"}})
+        if number % 6 == 3:  # noqa: PLR2004
+            server.update_case(session_id, {"title": "Renamed", "labels": labels, "agents": ["medic", "probes"]})
         if number % 3 == 1:
             server.enter_obligation(session_id, "gate", 9)
             server.declare_conclusion(session_id, "c")
@@ -117,6 +130,9 @@ class SessionSearchContract:
             assert read_pages(log, query) == found, name
             ids = [each.summary.session_id for each in found]
             assert find_among(log, query, {*ids[::2], "unknown"}) == set(ids[::2]), name
+            named = structs.replace(query, text="no such text", named=tuple(ids[:2]))
+            assert find_sessions(log, named, None, MANY) == found[:2], name
+            assert find_sessions(log, structs.replace(query, session_ids=()), None, MANY) == [], name
 
     def test_pages_stay_right_while_sessions_are_declared(self, log: AuditLog) -> None:
         """What was there at first comes once, and in order; what is new comes where it belongs."""

@@ -14,12 +14,12 @@ type Recorded = Schemas["AuditEvent"];
 export interface AuditEvent extends Pick<Recorded, "seq" | "event_id" | "verb" | "ts"> {
   event_hash?: Recorded["event_hash"];
   delta?: Recorded["delta"];
-  payload: AnyOf<Recorded["payload"]> & { title?: string };
+  payload: AnyOf<Recorded["payload"]>;
   outcome: AnyOf<NonNullable<Recorded["outcome"]>> | null;
   actor?: Pick<Schemas["RecordedActor"], "id" | "kind">;
 }
 
-export type Kind = "declare" | "eliminate" | "enter" | "exit" | "conclude" | "terminate";
+export type Kind = "declare" | "eliminate" | "enter" | "exit" | "conclude" | "terminate" | "update";
 
 const KINDS: Record<string, Kind> = {
   DECLARE_SESSION: "declare",
@@ -28,6 +28,7 @@ const KINDS: Record<string, Kind> = {
   REQUEST_EXIT: "exit",
   DECLARE_CONCLUSION: "conclude",
   REQUEST_TERMINATION: "terminate",
+  UPDATE_CASE: "update",
 };
 
 export const UNNAMED = "caller not named";
@@ -178,6 +179,7 @@ export class SessionLog {
       if (obligation) obligation.left = event.seq;
     } else if (kind === "conclude") this.conclusions.push({ seq: event.seq, id: subject });
     else if (kind === "terminate") this.endedAt = event.seq;
+    else if (kind === "update" && event.payload.title !== undefined) this.title = event.payload.title;
   }
 
   private takeIds(event: AuditEvent, source: number): void {

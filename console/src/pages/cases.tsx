@@ -14,7 +14,7 @@ import { Empty, Failure, Monogram, Panel, Skeleton, ToCopy, useLoad } from "../u
 import { Link, place, setQuery } from "../ui/router";
 import { Spark } from "../ui/spark";
 import { noteWaiting } from "./actions/inbox";
-import { findCaseSession, readInbox } from "./actions/model";
+import { readInbox } from "./actions/model";
 
 type Listed = Schemas["SessionItem"];
 type Filters = NonNullable<paths["/v1/sessions"]["get"]["parameters"]["query"]>;
@@ -34,14 +34,10 @@ async function findAsked(): Promise<Map<string, string>> {
   const asked = new Map<string, string>();
   const items = await readInbox();
   noteWaiting(items);
-  const sessions = new Map<string, string>();
-  for (const each of items) {
-    if (each.case_id === null) continue;
-    const name = `${each.space_id}/${each.case_id}`;
-    const session = sessions.get(name) ?? (await findCaseSession(each.space_id, each.case_id));
-    sessions.set(name, session);
-    if (each.kind === "approval") asked.set(session, "Approve?");
-    else if (!asked.has(session)) asked.set(session, "Did it run?");
+  for (const { case_id, kind } of items) {
+    if (case_id === null) continue;
+    if (kind === "approval") asked.set(case_id, "Approve?");
+    else if (!asked.has(case_id)) asked.set(case_id, "Did it run?");
   }
   return asked;
 }
@@ -52,12 +48,14 @@ export function CasesPage(): JSX.Element {
   const text = query.get("text") ?? "";
   const kit = query.get("kit") ?? "";
   const agent = query.get("agent") ?? "";
+  const owner = query.get("owner") ?? "";
+  const severity = query.get("severity") ?? "";
   const days = Number(query.get("days") ?? 0);
   const [cursors, setCursors] = useState<string[]>([]);
   const since = days > 0 ? new Date(Date.now() - days * 86_400_000).toISOString() : undefined;
-  const said = { state: state ?? undefined, text: text || undefined, kit: kit || undefined, agent: agent || undefined };
+  const said = { state: state ?? undefined, text: text || undefined, kit: kit || undefined, agent: agent || undefined, owner: owner || undefined, severity: severity || undefined };
   const filters: Filters = { ...said, order: "newest", limit: PAGE, since };
-  const inputs = [state, text, kit, agent, days];
+  const inputs = [state, text, kit, agent, owner, severity, days];
   const found = useLoad(async (signal) => {
     const pages: Listed[] = [];
     let next: string | null = null;
@@ -94,9 +92,11 @@ export function CasesPage(): JSX.Element {
             </button>
           ))}
         </span>
-        <label class="field"><Icon of="search" /><input type="search" aria-label="Title or id" placeholder="title, id" value={text} onInput={(event) => { setCursors([]); setQuery({ text: event.currentTarget.value || null }); }} /></label>
+        <label class="field"><Icon of="search" /><input type="search" aria-label="Name, title or id" placeholder="name, title, id" value={text} onInput={(event) => { setCursors([]); setQuery({ text: event.currentTarget.value || null }); }} /></label>
         <label class="field"><span class="f3">kit</span><input aria-label="Kit" value={kit} onChange={(event) => { setCursors([]); setQuery({ kit: event.currentTarget.value.trim() || null }); }} /></label>
         <label class="field"><span class="f3">agent</span><input aria-label="Agent" value={agent} onChange={(event) => { setCursors([]); setQuery({ agent: event.currentTarget.value.trim() || null }); }} /></label>
+        <label class="field"><span class="f3">owner</span><input aria-label="Owner" value={owner} onChange={(event) => { setCursors([]); setQuery({ owner: event.currentTarget.value.trim() || null }); }} /></label>
+        <label class="field"><span class="f3">severity</span><input aria-label="Severity" value={severity} onChange={(event) => { setCursors([]); setQuery({ severity: event.currentTarget.value.trim() || null }); }} /></label>
         <select class="field when" aria-label="When" value={query.get("days") ?? ""} onChange={(event) => { setCursors([]); setQuery({ days: event.currentTarget.value || null }); }}>
           {SPANS.map(([value, label]) => <option key={value} value={value}>{label}</option>)}
         </select>
@@ -106,7 +106,7 @@ export function CasesPage(): JSX.Element {
       </div>
       {found.error !== null && <Panel title="Cases"><Failure error={found.error} retry={found.again} /></Panel>}
       {found.loading && found.value === null && found.error === null && <Panel><Skeleton height={240} /></Panel>}
-      {found.value && all.length === 0 && (state || text || kit || agent || days ? <Panel><Empty title="No case matches"><button type="button" class="btn" onClick={() => setQuery({ state: null, text: null, kit: null, agent: null, days: null })}>Show all</button></Empty></Panel> : <NoCase />)}
+      {found.value && all.length === 0 && (state || text || kit || agent || owner || severity || days ? <Panel><Empty title="No case matches"><button type="button" class="btn" onClick={() => setQuery({ state: null, text: null, kit: null, agent: null, owner: null, severity: null, days: null })}>Show all</button></Empty></Panel> : <NoCase />)}
       <Section title="Waits for a person" sessions={waits} asked={asked.value} />
       <Section title="Open" sessions={rest.filter((each) => each.state !== "terminated")} asked={asked.value} />
       <Section title="Closed" sessions={rest.filter((each) => each.state === "terminated")} asked={asked.value} />
@@ -157,9 +157,9 @@ function Row({ session, asks }: { session: Listed; asks: string | null }): JSX.E
   const tone = state === "terminated" ? "f2" : state === "contradiction" ? "contra" : "holds";
   const labels = Object.entries(session.labels).map(([name, value]) => `${name}:${value}`);
   return (
-    <Link class={asks ? "case yours-row" : "case"} to={`cases/${encodeURIComponent(session.session_id)}${asks ? "/actions" : ""}`}>
+    <Link class={asks ? "case yours-row" : "case"} to={`cases/${encodeURIComponent(session.name ?? session.session_id)}${asks ? "/actions" : ""}`}>
       <span class="glyph"><Icon of={glyph[0]} tone={glyph[1]} size={16} label={glyph[2]} /></span>
-      <span class="clip"><span class="title clip">{nameSession(session)}</span><br /><span class="f3"><span class="mono">{session.session_id.slice(0, 8)}</span>{session.kit ? ` · ${session.kit}` : ""}{labels.length > 0 ? ` · ${labels.join(" ")}` : ""}</span></span>
+      <span class="clip"><span class="title clip">{nameSession(session)}</span><br /><span class="f3"><span class="mono">{session.name ?? session.session_id.slice(0, 8)}</span>{[session.severity, session.owner, session.kit, ...labels].filter(Boolean).map((each) => ` · ${each}`).join("")}</span></span>
       <span><span class={`fig num ${tone}`}>{count(session.n_survivors)}</span><br /><span class="f2 num">of {count(session.universe_size)}{session.n_survivors > 1 ? ` · ${bits(bitsOf(session.n_survivors))} bits` : ""}</span></span>
       <span class="c-spark"><Spark trail={session.trail ?? []} head={session.head_seq} universe={session.universe_size} left={session.n_survivors} closed={state === "terminated"} /></span>
       <Sources ids={session.sources} />

@@ -193,6 +193,7 @@ export class SessionCheck {
     const { payload } = entry;
     switch (entry.verb) {
       case "ELIMINATE":
+      case "UPDATE_CASE":
         return null;
       case "ENTER_OBLIGATION": {
         const id = payload.obligation_id!;

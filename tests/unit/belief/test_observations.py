@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.belief.kernel.kit_stream import KitFolding, MediaType
+from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.kernel.looks import Looks, add_look, count_looks, looks_at, looks_of
 from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kits import KITS
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import (
     Conflict,
@@ -482,8 +483,8 @@ def test_an_observation_with_other_ids_and_one_that_was_a_list_are_conflicts() -
 
 @pytest.mark.req("OBS-KIT-03")
 def test_a_kit_that_was_never_put_is_not_found() -> None:
-    assert KitFolding().not_found("kit:coin").details["id"] == "coin"
-    assert KitFolding().catch_up("kit:coin", None, []) is None
+    assert KITS.not_found("kit:coin").details["id"] == "coin"
+    assert KITS.catch_up("kit:coin", None, []) is None
     with pytest.raises(RecordNotFound) as caught:
         BeliefServer().kits.find("coin")
     assert caught.value.details["found"] == "coin"

@@ -302,7 +302,7 @@ def test_an_agent_that_is_awaited_does_the_same(awaits: bool, world: World) -> N
 
     async def go() -> None:
         async with connect_async(world.address, actor="agent:planner") as client:
-            joined = client.case(space=SPACE, case_id=str(case.case_id))
+            joined = client.case(case.case_id, space=SPACE)
             await joined.open()
             gate = Gate(joined if awaits else case, token=TOKEN)
             turns = [call("look", "c1"), call("drop", "c2", table="t"), call("restart", "c3", service="web")]

@@ -154,7 +154,7 @@ def test_a_session_from_a_checkpoint_has_the_listing_of_the_session() -> None:
     after = bind_state(read_event(log.read(session_id)[-1]), digest_of(data))
     thawed = thaw(data, entries[0], after.stored)
     assert thawed is not None
-    assert (thawed.reports, thawed.title, thawed.labels) == (session.reports, "t", {"a": "b"})
+    assert (thawed.reports, thawed.case) == (session.reports, session.case)
     assert thawed.declared_ts == session.declared_ts
 
 

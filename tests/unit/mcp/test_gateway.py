@@ -22,6 +22,7 @@ from tests.support.mcp_upstream import (
     tool_of,
 )
 from tests.support.subtests import for_each
+from tests.support.transports import ONTOLOGY
 
 CELLS = [(client, upstream) for client in ("modern", "legacy") for upstream in ("modern", "legacy")]
 
@@ -459,11 +460,12 @@ def test_several_upstreams_have_prefixes_and_calls_belong_to_actors_and_cases() 
             assert client.session.instructions == "one:\nbe careful\n\ntwo:\nbe careful"
             await client.call_tool("two_get_status", {})
             assert (first.calls, second.calls) == ([], [("get_status", {})])
+            declared = await bench.operator.declare_session(ontology=ONTOLOGY, hypotheses=["a"], name="INC-7")
             meta: Any = {"cmbs/case-id": "INC-7"}
             told = await client.call_tool("one_get_status", {}, meta=meta)
             assert text_of(told) == "green"
             assert "cmbs/case-id" not in first.received[0]["_meta"]
             made = [(each.actor.id, each.case_id, tool_of(each)) for each in await bench.proposals()]
-            assert made == [("scout", None, "two.get_status"), ("scout", "INC-7", "one.get_status")]
+            assert made == [("scout", None, "two.get_status"), ("scout", declared.session_id, "one.get_status")]
 
     run(test())

@@ -218,7 +218,8 @@ def test_an_action_is_proposed_waited_for_reported_and_withdrawn_and_never_appro
             await operator.create_space("ops", policy_file=policy)
             await operator.register_tool("ops", "restart", "caller", {"type": "object"})
             await operator.issue_capability("ops", "t", "scout", ["restart"])
-            await operator.open_case("ops", "INC", session_id, ["scout"])
+            await operator.name_case(session_id, name="INC")
+            await operator.open_case("ops", "INC", agents=["scout"])
             asked = await call(client, "propose_action", space_id="ops", tool_id="restart", case_id="INC")
             assert (asked["status"], asked["waits_for"]["kind"]) == ("waiting", "approval")
             assert "Then you claim it and run it" in asked["message"]

@@ -65,7 +65,8 @@ def test_the_tools_of_a_space_are_found_with_their_schema_and_whether_they_ask_n
             }
             assert (found["restart"]["args_schema"], found["look"]["description"]) == (SCHEMA, "Does look.")
             session_id = await open_case(client, "a", "b")
-            await operator.open_case("ops", "INC", session_id, ["scout"])
+            await operator.name_case(session_id, name="INC")
+            await operator.open_case("ops", "INC", agents=["scout"])
 
             async def asks(tool_id: str, pod: str, **more: str) -> str:
                 args = found[tool_id]["next"]["arguments"] | {"args": {"pod": pod}, **more}
@@ -75,7 +76,8 @@ def test_the_tools_of_a_space_are_found_with_their_schema_and_whether_they_ask_n
 
             assert [await asks("restart", pod) for pod in "ab"] == ["no", "yes"]
             assert (await asks("fix", "a"), await asks("drop", "a")) == ("depends", "denied")
-            assert (await asks("fix", "a", case_id="INC"), await asks("fix", "a", case_id="none")) == ("yes", "denied")
+            elsewhere = await open_case(client, "x", "y")
+            assert [await asks("fix", "a", case_id=each) for each in ("INC", elsewhere)] == ["yes", "denied"]
             await rule_out(client, session_id, "a")
             assert await asks("fix", "a", case_id="INC") == "no"
             # Nothing of it is recorded.
@@ -125,8 +127,10 @@ def test_a_case_that_cannot_be_opened_in_a_space_leaves_no_session_or_one_that_t
             assert (await operator.list_sessions()).sessions == []
             opened = await call(client, "open_case", hypotheses=["a"], space_id="ops")
             assert "no case in `ops`" in opened["warning"]
-            opened = await call(client, "open_case", hypotheses=["a"], space_id="ops", case_id="x" * 5_000)
-            assert "no case in `ops`" in opened["warning"]
+            named = {"hypotheses": ["a"], "name": "INC-1"}
+            assert not (await client.call_tool("open_case", named)).is_error
+            assert (await call(client, "read_belief", session_id="INC-1"))["n_survivors"] == 1
+            assert (await client.call_tool("open_case", named)).is_error
             listed = {each.session_id for each in (await operator.list_sessions()).sessions}
             assert opened["handles"]["session_id"] in listed
             wrong = await call(client, "propose_action", space_id="ops", tool_id="restart", args={"pod": 3})

@@ -35,6 +35,7 @@ VOCABULARY: dict[str, Any] = {
     "event_id": TEXT,
     "kit_id": TEXT,
     "symptoms": "array",
+    "name": TEXT,
     "about": TEXT,
     "space_id": TEXT,
     "tool_id": TEXT,

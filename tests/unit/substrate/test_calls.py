@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +41,7 @@ from cmbs.substrate.kernel.policy.policy import compile_policy, validate_policy
 from cmbs.substrate.kernel.proposals import trace_decision
 from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus, ProposalStatus
 from cmbs.substrate.turns import Line
+from tests.support.cases import open_world
 from tests.support.epochs import epochs_of
 from tests.support.spaces import (
     AGENT,
@@ -53,6 +55,7 @@ from tests.support.spaces import (
     STREAM,
     TOKEN,
     World,
+    assert_replays,
     call,
     caller_tool,
     change_policy,
@@ -76,6 +79,14 @@ def short_epochs() -> Iterator[None]:
     """What is settled leaves the state after a few entries, also when the log is replayed in the end."""
     with epochs_of(4):
         yield
+
+
+@pytest.fixture
+def cased_world() -> Iterator[World]:
+    """A world with a session that can be admitted as a case."""
+    with closing(open_world("c")) as world:
+        yield world
+        assert_replays(world)
 
 
 def make(world: World, tool_id: str = "t", args: Any = None, actor: Actor = AGENT, **parts: Any) -> SpaceAnswer:
@@ -158,14 +169,15 @@ def test_a_call_in_doubt_is_joined_and_not_made_again(world: World) -> None:
 
 
 @pytest.mark.req("CALL-JOIN-01")
-def test_a_call_under_a_key_is_one_call_however_it_ended(world: World) -> None:
+def test_a_call_under_a_key_is_one_call_however_it_ended(cased_world: World) -> None:
+    world = cased_world
     world.open(caller_tool("t"))
     first = make(world, args={"x": 1}, key="k")
     world.report(execution_id(world, first))
     again = make(world, args={"x": 1}, key="k")
     assert (again.repeated, again.seq) == (True, first.seq)
     assert read(world, make(world, args={"x": 2}, key="k")).decision.reason_code == "IDEMPOTENCY_CONFLICT"
-    world.say(OpenCase("c", "s", [AGENT.id]))
+    world.say(OpenCase("c", [AGENT.id]))
     elsewhere = make(world, args={"x": 1}, key="k", case_id="c")
     assert not elsewhere.repeated
 
@@ -323,9 +335,10 @@ def test_a_call_that_is_not_allowed_any_more_does_not_start(world: World, name: 
 
 
 @pytest.mark.req("CALL-START-01")
-def test_a_call_whose_case_was_closed_is_withdrawn_and_does_not_start(world: World) -> None:
+def test_a_call_whose_case_was_closed_is_withdrawn_and_does_not_start(cased_world: World) -> None:
+    world = cased_world
     world.open(caller_tool("t"))
-    world.say(OpenCase("c", "s", [AGENT.id]))
+    world.say(OpenCase("c", [AGENT.id]))
     answer = make(world, case_id="c")
     closed = world.say(CloseCase("c"))
     assert closed.event.result.not_started == (execution_id(world, answer),)

@@ -222,7 +222,7 @@ def test_a_difference_of_a_space_names_the_cases_that_were_opened_and_closed(wai
     server = waiting.world.server
     start = waiting.world.space.head.seq
     waiting.close_case("c")
-    waiting.open_case("e", "session")
+    waiting.open_case("e")
     changes = {(each.kind, each.id): each.after for each in server.diff(SPACE, start).changes}
     assert changes[SpaceChangeKind.CASE, "c"] == "closed"
     assert changes[SpaceChangeKind.CASE, "e"] == "open"

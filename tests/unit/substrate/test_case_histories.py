@@ -60,11 +60,13 @@ class Moment(NamedTuple):
     gone: Map[str, Map[str, frozenset[str]]]
     obliged: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
+    # The agent that each case was admitted for.
+    agents: Map[str, str] = Map(AGENT_OF)
     ran: frozenset[str] = frozenset()
 
     def is_open(self, case_id: str, agent: str) -> bool:
         """The model of the gate: whether a call of this agent may run under this case."""
-        if AGENT_OF[case_id] != agent or case_id in self.closed or case_id in self.obliged:
+        if self.agents[case_id] != agent or case_id in self.closed or case_id in self.obliged:
             return False
         spoken = self.gone[case_id]
         left = set(HYPOTHESES).difference(*spoken.values())
@@ -116,8 +118,8 @@ STEPS: tuple[Step, ...] = (
     Say("c1", EnterObligation("look", 1), PROBE),
     *(Ask(Propose(_restart(agent, case_id)), AGENTS[agent]) for agent in AGENTS for case_id in AGENT_OF),
     Ask(Propose(_restart("one", None)), AGENTS["one"]),
-    Ask(OpenCase("c1", "c2", ["one"]), ROOT),
-    Ask(OpenCase("own", "c2", ["one"]), AGENTS["one"]),
+    Ask(OpenCase("c1", ["two"]), ROOT),
+    Ask(OpenCase("c2", ["one"]), AGENTS["one"]),
     Ask(CloseCase("c1"), ROOT),
     Look(),
 )
@@ -129,7 +131,10 @@ def _begin() -> Moment:
         CreateSpace("s", policy={"constraint.restart": gated(when=TIED)}),
         RegisterTool(caller_tool("restart")),
         *(IssueCapability(Capability(agent, agent, ["restart"])) for agent in AGENTS),
-        *(OpenCase(case_id, case_id, [agent]) for case_id, agent in AGENT_OF.items()),
+        *(
+            OpenCase(case_id, [agent], belief=[BeliefReading(case_id, found=True)])
+            for case_id, agent in AGENT_OF.items()
+        ),
     ]
     for message in setup:
         event = decide(space, message, ROOT, _stamp(space))
@@ -195,9 +200,16 @@ def _ask(now: Moment, step: Ask) -> Moment | None:
     if isinstance(message, Propose):
         proposal = msgspec.structs.replace(message.proposal, state_snapshot_id=now.space.snapshot_id)
         message = Propose(proposal, _readings(now, proposal, step.actor))
+    if isinstance(message, OpenCase):
+        session = now.sessions[message.case_id]
+        reading = reading_of(session, session.head.seq, session.head.event_hash)
+        message = msgspec.structs.replace(message, belief=[reading])
     after = _decide(now, message, step.actor)
     if after is not None and isinstance(message, CloseCase):
         return after._replace(closed=now.closed | {message.case_id})
+    if after is not None and isinstance(message, OpenCase) and step.actor is ROOT:
+        agents = now.agents.set(message.case_id, message.agents[0])
+        return after._replace(closed=now.closed - {message.case_id}, agents=agents)
     return after
 
 
@@ -245,7 +257,7 @@ def _check_proposal(now: Moment, proposal: Proposal, event: SpaceEvent) -> None:
     decision = event.result.decision
     assert decision is not None
     agent, _, case_id = proposal.proposal_id.partition(" in ")
-    usable = AGENT_OF.get(case_id) == agent and case_id not in now.closed
+    usable = now.agents.get(case_id) == agent and case_id not in now.closed
     assert (decision.reason_code is ReasonCode.NO_CASE) is not usable
     assert (decision.verdict is Verdict.ALLOW) is (usable and now.is_open(case_id, agent))
 

@@ -15,7 +15,7 @@ from cmbs.audit.kernel.verify import verify_proof
 from cmbs.audit.proofs import Prover
 from cmbs.audit.transfer import export_lines
 from cmbs.belief.kernel.events import Repeat, Stamp
-from cmbs.errors import LedgerCorrupt
+from cmbs.errors import LedgerCorrupt, RecordNotFound, SessionNotFound
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
 from cmbs.substrate.belief_source import ServedBelief
@@ -86,7 +86,8 @@ def test_a_reading_has_what_the_policy_asks_for_and_is_pinned_to_the_audit_head(
     (plain,) = readings_in(_decided(incidents, "q"))
     assert plain == msgspec.structs.replace(reading, independent=msgspec.UNSET)
     pins = verify_belief_pins(incidents.log.read(f"space:{SPACE}"), {session_id: incidents.log.read(session_id)})
-    assert pins == 2
+    # Those of the two decisions, and that of the admission.
+    assert pins == 3
     assert [incidents.status(each) for each in "pq"] == [ProposalStatus.COMMITTED] * 2
 
 
@@ -172,16 +173,20 @@ def test_a_decision_is_not_made_on_a_session_that_was_read_for_another_actor(inc
 
 
 def test_a_case_of_a_session_that_does_not_exist_permits_nothing(incidents: Incidents) -> None:
-    incidents.open_case("c", "never-declared")
+    with pytest.raises(SessionNotFound, match="never-declared"):
+        incidents.world.say(OpenCase("never-declared", [AGENT.id]))
+    incidents.open_case("c")
+    incidents.source.lost.add("c")
     assert outcome(incidents.restart("p", "c")) == DEFERRED
-    assert readings_in(_decided(incidents, "p")) == [BeliefReading("never-declared", found=False)]
-    assert check_space(incidents.log, SPACE).findings == []
+    assert readings_in(_decided(incidents, "p")) == [BeliefReading("c", found=False)]
 
 
 def test_without_a_belief_plane_a_case_permits_nothing(world: World) -> None:
     world.open(caller_tool("restart"), policy=GATE)
-    world.say(OpenCase("c", "s", [AGENT.id]))
-    assert outcome(world.decide(call("restart"), case_id="c")) == DEFERRED
+    with pytest.raises(SessionNotFound):
+        world.say(OpenCase("c", [AGENT.id]))
+    with pytest.raises(RecordNotFound):
+        world.decide(call("restart"), case_id="c")
 
 
 def test_all_attributes_of_the_one_that_is_left_are_read(incidents: Incidents) -> None:
@@ -201,7 +206,7 @@ def test_cases_survive_a_restart_of_everything(tmp_path: Path) -> None:
     before.close()
     with closing(open_store(url)) as log:
         space = verify_space(SPACE, log.read(f"space:{SPACE}"))
-    assert (space.cases["c"].session_id, space.proposals["p"].case_id) == (session_id, "c")
+    assert space.proposals["p"].case_id == session_id == space.cases["c"].case_id
     assert space.parked["p"].waits_for == (f"$belief.{session_id}", "$case.c")
 
 
@@ -232,7 +237,7 @@ def _forge(lines: list[bytes], **members: Any) -> bytes:
     """An export whose reading says something else, made to fit."""
     streams = read_streams(lines)
     entries = streams.pop(f"space:{SPACE}")
-    (place,) = [at for at, entry in enumerate(entries) if entry["payload"].get("belief")]
+    *_, place = [at for at, entry in enumerate(entries) if entry["payload"].get("belief")]
     entries[place]["payload"]["belief"][0].update(members)
     return write_export(*map(fit_stream, streams.values()), fit_stream(entries[: place + 1]))
 
@@ -249,13 +254,15 @@ def _forge(lines: list[bytes], **members: Any) -> bytes:
         {"independent": None},
         {"survivor_attributes": {"component": "dns"}},
         {"survivor_attributes": None},
+        {"agents": ["agent"]},
+        {"agents": None},
     ],
     ids=str,
 )
 def test_an_export_with_cases_is_checked_offline(decided: Incidents, members: dict[str, Any]) -> None:
     lines = list(export_lines(decided.log, [*decided.sessions.values(), f"space:{SPACE}"]))
-    assert check_export(b"\n".join(lines) + b"\n").figures["readings"] == 1
-    assert check_export(_forge(lines)).figures["readings"] == 1
+    assert check_export(b"\n".join(lines) + b"\n").figures["readings"] == 2
+    assert check_export(_forge(lines)).figures["readings"] == 2
     refused = refuse_export(_forge(lines, **members))
     assert (refused.place["stream"], refused.place["field"].split(".")[1]) == (f"space:{SPACE}", "belief")
 

@@ -25,9 +25,9 @@ from cmbs.substrate.kernel.policy.references import (
 from cmbs.testing.spaces import payload, predicate
 from tests.support.subtests import for_each
 
-CASE = CaseContext("c.1", "s.1", '{"services":["checkout"],"tier":1}', "me")
+CASE = CaseContext("c.1", '{"services":["checkout"],"tier":1}', "me")
 READING = BeliefReading(
-    "s.1",
+    "c.1",
     found=True,
     head_seq=3,
     head_event_hash="ab",
@@ -93,7 +93,7 @@ def test_without_a_case_nothing_is_found(text: str) -> None:
 
 @pytest.mark.req("CASE-REF-01")
 @for_each("text", [each for each in REFERENCES if ".belief." in each])
-@for_each("reading", [None, BeliefReading("s.1", found=False), replace(READING, session_id="other")])
+@for_each("reading", [None, BeliefReading("c.1", found=False), replace(READING, session_id="other")])
 def test_without_a_reading_of_its_session_nothing_is_found(text: str, reading: BeliefReading | None) -> None:
     assert find(text, reading) is MISSING
 
@@ -180,12 +180,14 @@ def test_a_predicate_uses_as_much_of_a_case_as_any_of_its_references(texts: list
 
 
 def test_the_sessions_of_cases_are_read_as_far_as_they_are_used() -> None:
-    other = replace(CASE, session_id="s.2")
-    assert list_readings(["s.0"], [(CASE, CaseUse.RECORD), (None, CaseUse.INDEPENDENT)]) == {"s.0": None}
-    assert list_readings(["s.1"], [(CASE, CaseUse.BELIEF), (other, CaseUse.BELIEF)]) == {"s.1": None, "s.2": None}
-    needed = list_readings(["s.1"], [(CASE, CaseUse.INDEPENDENT), (CASE, CaseUse.BELIEF)])
-    assert needed == {"s.1": "me"}
+    other = replace(CASE, case_id="c.2")
+    assert list_readings(["s.0"], [(CASE, CaseUse.NONE), (None, CaseUse.INDEPENDENT)]) == {"s.0": None}
+    # Also for the record alone: the session says who may act under the case.
+    assert list_readings([], [(CASE, CaseUse.RECORD)]) == {"c.1": None}
+    assert list_readings(["c.1"], [(CASE, CaseUse.BELIEF), (other, CaseUse.BELIEF)]) == {"c.1": None, "c.2": None}
+    needed = list_readings(["c.1"], [(CASE, CaseUse.INDEPENDENT), (CASE, CaseUse.BELIEF)])
+    assert needed == {"c.1": "me"}
     assert is_read("me", READING)
     assert is_read(None, replace(READING, independent=UNSET))
-    assert is_read("me", BeliefReading("s.1", found=False))
+    assert is_read("me", BeliefReading("c.1", found=False))
     assert not is_read(None, None)

@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from cmbs.audit.fsck import check_space
-from cmbs.errors import Conflict, InvalidRequest, LimitExceeded, RecordNotFound
+from cmbs.belief.kernel.events import Stamp
+from cmbs.errors import Conflict, InvalidRequest, LimitExceeded, RecordNotFound, SessionNotFound
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel import cases
 from cmbs.substrate.kernel.cases import may_manage_cases
+from cmbs.substrate.kernel.decide import decide
 from cmbs.substrate.kernel.events import (
     CloseCase,
     Mode,
@@ -23,7 +25,8 @@ from cmbs.substrate.kernel.events import (
     SetMode,
 )
 from cmbs.substrate.kernel.insight.advice import advise_on_record
-from cmbs.substrate.kernel.model import Decision, ReasonCode, Stage
+from cmbs.substrate.kernel.model import BeliefReading, Decision, ReasonCode, Stage
+from cmbs.substrate.kernel.proposals import BeliefUnread
 from cmbs.substrate.kernel.replay import read_space_event, readings_in
 from cmbs.substrate.kernel.requests import SpaceLimits
 from cmbs.substrate.kernel.words import CaseStatus, ProposalStatus
@@ -92,7 +95,7 @@ def test_operators_and_keys_of_that_scope_open_and_close_cases_and_agents_never_
     assert may_manage_cases(SPACE, actor) is may
     incidents.begin("known")
     head = incidents.world.space.head
-    for message in (OpenCase("new", "s", ["agent"]), CloseCase("known")):
+    for message in (OpenCase(incidents.declare("new"), ["agent"]), CloseCase("known")):
         result = incidents.world.say(message, actor).event.result
         assert (result.granted, result.reason_code) == ((True, None) if may else (False, "NOT_AUTHORISED"))
     cases_now = incidents.world.space.cases
@@ -105,34 +108,31 @@ def test_operators_and_keys_of_that_scope_open_and_close_cases_and_agents_never_
 
 @pytest.mark.req("CASE-OPEN-01")
 def test_a_case_says_what_it_was_opened_with(incidents: Incidents) -> None:
-    answer = incidents.open_case("c", "session", ["other", "agent", "agent"], services=["checkout"])
+    answer = incidents.open_case("c", ["other", "agent", "agent"], services=["checkout"])
     case = answer.space.cases["c"]
-    assert (case.session_id, case.attributes, case.agents) == (
-        "session",
+    assert (case.attributes, case.agents) == (
         b'{"services":["checkout"]}',
         frozenset({"agent", "other"}),
     )
     assert (case.opened_by, case.seq, case.ts) == (HARNESS, answer.seq, answer.event.body.ts)
     closed = incidents.close_case("c", reason="solved").space.cases["c"]
     assert (closed.status, closed.closed_by, closed.reason) == (CaseStatus.CLOSED, ROOT, "solved")
-    assert (closed.closed_seq, closed.session_id) == (answer.seq + 1, "session")
+    assert closed.closed_seq == answer.seq + 1
 
 
 @pytest.mark.req("CASE-OPEN-02")
 def test_the_same_case_again_is_the_same_event_and_another_one_a_conflict(incidents: Incidents) -> None:
-    first = incidents.open_case("c", "s", ["a", "b"], n=1)
-    again = incidents.open_case("c", "s", ["b", "a"], ROOT, n=1)
+    first = incidents.open_case("c", ["a", "b"], n=1)
+    again = incidents.open_case("c", ["b", "a"], ROOT, n=1)
     assert (again.repeated, again.seq) == (True, first.seq)
-    for session_id, agents, number in (("another", ["a", "b"], 1), ("s", ["a"], 1), ("s", ["a", "b"], 2)):
-        with pytest.raises(Conflict, match="was opened before"):
-            incidents.open_case("c", session_id, agents, n=number)
+    for agents, number in ((["a"], 1), (["a", "b"], 2)):
+        with pytest.raises(Conflict, match="was admitted with other content"):
+            incidents.open_case("c", agents, n=number)
     closed = incidents.close_case("c", reason="done")
     repeated = incidents.close_case("c", HARNESS, reason="done")
     assert (repeated.repeated, repeated.seq) == (True, closed.seq)
     with pytest.raises(Conflict, match="for another reason"):
         incidents.close_case("c", reason="other")
-    with pytest.raises(Conflict, match="is not opened again"):
-        incidents.open_case("c", "s", ["a", "b"], n=1)
     with pytest.raises(RecordNotFound):
         incidents.close_case("unknown")
 
@@ -149,23 +149,111 @@ def test_a_case_names_an_agent_and_stays_within_its_limits() -> None:
             (["a"], [1], InvalidRequest),
         ):
             with pytest.raises(error):
-                incidents.world.say(OpenCase("c", "s", agents, raw(attributes)), ROOT)
-        for message in (OpenCase("", "s", ["a"]), OpenCase("c", "", ["a"]), CloseCase("")):
+                incidents.world.say(OpenCase(incidents.declare("c"), agents, raw(attributes)), ROOT)
+        for message in (OpenCase("", ["a"]), CloseCase("")):
             with pytest.raises(InvalidRequest):
                 incidents.world.say(message, ROOT)
         with pytest.raises(InvalidRequest):
             incidents.restart("p", "")
-        assert incidents.open_case("c", "s", ["a", "b"], t="x").event.result.granted
+        assert incidents.open_case("c", ["a", "b"], t="x").event.result.granted
 
 
 @pytest.mark.req("CASE-OPEN-03")
 def test_there_are_only_so_many_open_cases(incidents: Incidents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "MAX_OPEN_CASES", 1)
-    incidents.open_case("c1", "s")
+    incidents.open_case("c1")
     with pytest.raises(LimitExceeded, match="open_cases"):
-        incidents.open_case("c2", "s")
+        incidents.open_case("c2")
     incidents.close_case("c1")
-    assert incidents.open_case("c2", "s").event.result.granted
+    assert incidents.open_case("c2").event.result.granted
+
+
+@pytest.mark.req("CASE-OPEN-02")
+def test_a_closed_case_is_admitted_again_and_the_history_shows_both(incidents: Incidents) -> None:
+    first = incidents.open_case("c", ["a", "agent"], n=1)
+    incidents.close_case("c", reason="solved")
+    again = incidents.open_case("c", n=2)
+    assert (again.repeated, again.event.result.granted) == (False, True)
+    case = again.space.cases["c"]
+    assert (case.status, case.seq, case.closed_seq) == (CaseStatus.OPEN, again.seq, None)
+    assert case.agents == {"agent"}
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    verbs = [read_space_event(each).body.verb for each in incidents.log.read(f"space:{SPACE}")]
+    assert verbs.count("OPEN_CASE") == 2
+    assert first.seq < case.seq
+    # A repeat under the key of the first admission stays that repeat.
+    keyed = OpenCase(incidents.declare("d"), ["agent"])
+    first = incidents.world.say(keyed, ROOT, idempotency_key="k")
+    incidents.close_case("d")
+    repeat = incidents.world.say(keyed, ROOT, idempotency_key="k")
+    assert (repeat.repeated, repeat.seq, repeat.space.cases["d"].status) == (True, first.seq, CaseStatus.CLOSED)
+
+
+@pytest.mark.req("CASE-OPEN-04")
+def test_a_space_narrows_the_agents_of_a_case_and_never_widens_them(incidents: Incidents) -> None:
+    incidents.declare("c", agents=["agent", "other"])
+    with pytest.raises(InvalidRequest) as refused:
+        incidents.open_case("c", ["agent", "stranger"])
+    assert (refused.value.details["found"], refused.value.details["accepted"]) == (["stranger"], ["agent", "other"])
+    incidents.open_case("c", ["agent"])
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    assert outcome(incidents.restart("q", "c", OTHER, OTHER_TOKEN)) == NO_CASE
+    incidents.close_case("c")
+    whole = incidents.world.say(OpenCase("c"), ROOT).space.cases["c"]
+    assert (whole.agents, whole.known_agents) == (frozenset[str](), frozenset({"agent", "other"}))
+    assert outcome(incidents.restart("r", "c", OTHER, OTHER_TOKEN)) == DEFERRED
+    with pytest.raises(InvalidRequest, match="lists no agents"):
+        incidents.world.say(OpenCase(incidents.declare("free")), ROOT)
+    with pytest.raises(SessionNotFound):
+        incidents.world.say(OpenCase("nowhere", ["agent"]), ROOT)
+
+
+@pytest.mark.req("CASE-OPEN-05")
+def test_who_is_taken_off_the_list_of_a_case_may_not_act_under_it_any_more(incidents: Incidents) -> None:
+    incidents.declare("c", agents=["agent"])
+    incidents.world.say(OpenCase("c"), ROOT)
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    assert outcome(incidents.restart("early", "c", OTHER, OTHER_TOKEN)) == NO_CASE
+    incidents.belief.update_case("c", {"agents": ["other"]})
+    incidents.rule_out("c", "cache", "dns")
+    # What waited is decided again, and is no longer the agent's to do.
+    assert incidents.status("p") is ProposalStatus.DENIED
+    assert outcome(incidents.restart("q", "c")) == NO_CASE
+    assert outcome(incidents.restart("r", "c", OTHER, OTHER_TOKEN)) == ALLOWED
+    incidents.belief.update_case("c", {"agents": []})
+    assert outcome(incidents.restart("s", "c", OTHER, OTHER_TOKEN)) == NO_CASE
+    assert incidents.status("r") is ProposalStatus.COMMITTED
+    assert incidents.ran == ["r"]
+    assert check_space(incidents.log, SPACE).findings == []
+
+
+@pytest.mark.req("CASE-OPEN-05")
+def test_a_case_that_begins_to_list_agents_closes_to_those_that_it_does_not(incidents: Incidents) -> None:
+    incidents.open_case("c", ["agent", "other"])
+    assert outcome(incidents.restart("p", "c")) == DEFERRED
+    incidents.belief.update_case("c", {"agents": ["other", "stranger"]})
+    assert outcome(incidents.restart("q", "c")) == NO_CASE
+    assert outcome(incidents.restart("r", "c", OTHER, OTHER_TOKEN)) == DEFERRED
+
+
+@pytest.mark.req("CASE-OPEN-06")
+def test_a_proposal_in_an_unknown_case_is_an_error_and_not_recorded(incidents: Incidents) -> None:
+    incidents.begin("checkout-1")
+    head = incidents.world.space.head
+    with pytest.raises(RecordNotFound, match="did you mean `checkout-1`"):
+        incidents.restart("p", "checkout-2")
+    proposal = incidents.world.proposal(call("restart"), proposal_id="p", case_id="checkout-2")
+    with pytest.raises(RecordNotFound):
+        incidents.world.server.explain(SPACE, AGENT, proposal)
+    assert incidents.world.space.head == head
+
+
+@pytest.mark.req("CASE-OPEN-04")
+def test_an_admission_is_not_decided_without_a_reading_of_its_session(incidents: Incidents) -> None:
+    stamp = Stamp("e", "2026-01-01T00:00:00.000000Z")
+    for belief in ([], [BeliefReading("another", found=True)]):
+        with pytest.raises(BeliefUnread):
+            decide(incidents.world.space, OpenCase("c", ["agent"], belief=belief), ROOT, stamp)
 
 
 # --- one policy, several incidents ------------------------------------------------------------------------------------
@@ -212,7 +300,9 @@ def test_a_deferred_call_waits_for_its_case_and_for_the_session_of_that(incident
     change_policy(incidents.world, {"constraint.restart": only_record})
     incidents.restart("q", "c")
     assert incidents.world.space.parked["q"].waits_for == ("$case.c",)
-    assert readings_in(read_space_event(incidents.log.read(f"space:{SPACE}")[-1])) == []
+    # Read all the same, for whether the agent may act under the case.
+    (reading,) = readings_in(read_space_event(incidents.log.read(f"space:{SPACE}")[-1]))
+    assert reading.session_id == session_id
 
 
 def test_a_call_that_waits_is_not_woken_before_its_session_moves(incidents: Incidents) -> None:
@@ -238,7 +328,8 @@ def test_without_an_open_case_of_the_agent_what_needs_one_is_not_allowed(inciden
     for case_id in ("mine", "theirs", "closed"):
         incidents.rule_out(case_id, "cache", "dns")
     incidents.close_case("closed")
-    for number, without in enumerate((None, "unknown", "theirs", "closed")):
+    incidents.declare("elsewhere")
+    for number, without in enumerate((None, "elsewhere", "theirs", "closed")):
         decision = incidents.restart(f"p{number}", without)
         assert outcome(decision) == NO_CASE
         assert (decision.stage, decision.candidates[0].matched) == (Stage.CONSTRAINTS, ("constraint.restart",))
@@ -332,7 +423,7 @@ def test_actors_of_other_kinds_act_under_any_open_case() -> None:
 def test_what_reads_no_case_needs_none_and_may_name_any() -> None:
     with closing(Incidents({"constraint.any": ANY})) as incidents:
         incidents.begin("c", [OTHER.id])
-        for case_id in (None, "c", "unknown"):
+        for case_id in (None, "c", incidents.declare("elsewhere")):
             assert outcome(incidents.restart(f"p of {case_id}", case_id)) == ALLOWED
 
 
@@ -391,10 +482,7 @@ def test_a_solved_incident_opens_no_other_one(incidents: Incidents) -> None:
     incidents.rule_out("solved", "cache", "dns")
     assert outcome(incidents.restart("p", "solved")) == NO_CASE
     assert outcome(incidents.restart("q", "open")) == DEFERRED
-    solved = incidents.sessions["solved"]
-    with pytest.raises(Conflict):
-        incidents.open_case("open", solved)
-    for message in (OpenCase("own", solved, [AGENT.id]), CloseCase("open")):
+    for message in (OpenCase(incidents.declare("own"), [AGENT.id]), CloseCase("open")):
         assert incidents.world.say(message, AGENT).event.result.reason_code == "NOT_AUTHORISED"
     assert outcome(incidents.restart("r", "own")) == NO_CASE
     assert incidents.status("q") is ProposalStatus.PARKED

@@ -15,6 +15,7 @@ import pytest
 
 from cmbs import guard
 from cmbs.documents.findings import InvalidDocument
+from cmbs.errors import RecordNotFound
 from cmbs.messages import Actor, ActorKind, OntologyBundle
 from cmbs.substrate.guard import close_guards, open_belief
 from cmbs.substrate.guard.refusals import CallDeferred, CallDenied, CallFailed, GuardError
@@ -223,11 +224,14 @@ def test_a_call_names_its_case(policy: Path) -> None:
     def restart(service: str) -> str:
         return service
 
-    assert restart.in_case("incident-7")("api") == "api"
+    case_id = open_belief(policy).declare_session(OntologyBundle("shop", "1", "graph", "1"), ["a", "b"]).session_id
+    with pytest.raises(RecordNotFound):
+        restart.in_case("incident-8")("api")
+    assert restart.in_case(case_id)("api") == "api"
     # The same call of the same case is answered by the first.
-    assert restart.in_case("incident-7")("api") == "api"
+    assert restart.in_case(case_id)("api") == "api"
     space = restart.guard.server.current("ops-policy")
-    assert {record.message.proposal.case_id for record in space.proposals.values()} == {"incident-7"}
+    assert {record.message.proposal.case_id for record in space.proposals.values()} == {case_id}
     assert len(space.executions) == 1
 
 

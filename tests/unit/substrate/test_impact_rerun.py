@@ -54,7 +54,7 @@ class History:
         self.world = World(self.log, belief=ServedBelief(self.belief), clock=self.clock)
         tools = [caller_tool("one", writes=False), caller_tool("two", writes=False)]
         self.world.open(*tools, policy=pairs(policy))
-        self.world.say(OpenCase("c", self.session_id, [AGENT.id], msgspec.Raw(b'{"tier":1}')))
+        self.world.say(OpenCase(self.session_id, [AGENT.id], msgspec.Raw(b'{"tier":1}')))
 
     def play(self, steps: Sequence[Step]) -> History:
         for name, what in steps:
@@ -92,7 +92,7 @@ class History:
                 candidates, atomic, *case = what
                 proposal = self.world.proposal(*candidates, atomic=atomic)
                 if case:
-                    proposal = msgspec.structs.replace(proposal, case_id=case[0])
+                    proposal = msgspec.structs.replace(proposal, case_id=self.session_id)
                 self.world.say(Propose(proposal), AGENT)
 
     def entries(self) -> list[StoredEntry]:

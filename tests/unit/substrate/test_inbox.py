@@ -16,6 +16,7 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.inbox import Wait, find_waits
 from cmbs.substrate.kernel.words import WaitKind
+from tests.support.cases import open_world
 from tests.support.spaces import AGENT, ANY, ASKING, ROOT, SECOND, World, call, http_tool
 
 
@@ -23,9 +24,10 @@ def find_all(world: World, actor: Actor = ROOT) -> list[Wait]:
     return find_waits(world.space, actor, may_approve=True, may_operate=True)
 
 
-def test_an_execution_in_doubt_waits_for_an_operator_until_it_is_settled(world: World) -> None:
+def test_an_execution_in_doubt_waits_for_an_operator_until_it_is_settled() -> None:
+    world = open_world("c")
     world.open(http_tool("t", timeout_ms=1_000))
-    world.say(OpenCase("c", "session", agents=[AGENT.id]))
+    world.say(OpenCase("c", agents=[AGENT.id]))
     world.runner.unknown = True
     execution_id = world.start(call("t"), proposal_id="p", case_id="c")
     assert find_all(world) == []

@@ -15,6 +15,7 @@ from cmbs.ledger.lookup_keys import Lookup, lookup_key
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, Propose
 from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
+from tests.support.cases import open_world
 from tests.support.epochs import epochs_of
 from tests.support.spaces import (
     AGENT,
@@ -114,10 +115,10 @@ def test_a_log_that_keeps_no_keys_is_searched() -> None:
 
 def test_what_a_case_withdrew_is_put_together_again() -> None:
     with epochs_of(4):
-        world = World()
+        world = open_world("c")
         asks = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
         world.open(caller_tool("t"), policy={"constraint.any": ANY, "constraint.ask": asks})
-        world.say(OpenCase("c", "session", agents=[AGENT.id]))
+        world.say(OpenCase("c", agents=[AGENT.id]))
         proposal = msgspec.structs.replace(world.proposal(call("t"), proposal_id="p"), case_id="c")
         (asked,) = world.say(Propose(proposal), AGENT).event.result.asked
         world.say(CloseCase("c"))

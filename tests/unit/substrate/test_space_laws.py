@@ -41,6 +41,7 @@ from cmbs.substrate.kernel.model import Candidate, Capability, StateDelta, Verdi
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, verify_space
 from cmbs.substrate.kernel.waiting import is_waiting
 from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus, ExecutionStatus, ProposalStatus
+from tests.support.cases import open_world
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -50,7 +51,6 @@ from tests.support.spaces import (
     SECOND,
     SPACE,
     STREAM,
-    World,
     call,
     caller_tool,
     change_policy,
@@ -101,7 +101,7 @@ class SpaceMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = open_world("stopped", "free", "c")
         self.world.open(
             *(caller_tool(name, caller_facts=True, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS),
             policy={"constraint.any": ANY, **POLICIES},
@@ -153,7 +153,7 @@ class SpaceMachine(RuleBasedStateMachine):
 
     @rule(case_id=st.sampled_from(["stopped", "free"]), actor=ACTORS, agent=st.sampled_from(["agent", "other"]))
     def open_case(self, case_id: str, actor: Actor, agent: str) -> None:
-        self._try(OpenCase(case_id, "session", [agent], raw({"stop": case_id == "stopped"})), actor)
+        self._try(OpenCase(case_id, [agent], raw({"stop": case_id == "stopped"})), actor)
 
     @rule(case_id=st.sampled_from(["stopped", "free"]), actor=ACTORS)
     def close_case(self, case_id: str, actor: Actor) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cmbs.substrate.kernel.insight.advice import advise_on_record
 from cmbs.substrate.kernel.insight.lint import lint
 from cmbs.substrate.kernel.model import MAX_READ_CONCLUSIONS, MAX_READ_SURVIVORS, Decision, Failure, ReasonCode, Verdict
-from tests.support.cases import AGENT, ALLOWED, DEFERRED, ONTOLOGY, Incidents, equal, gated, outcome
+from tests.support.cases import AGENT, ALLOWED, DEFERRED, Incidents, equal, gated, outcome
 from tests.support.spaces import ANY, constraint, delta
 
 DENIED = (Verdict.DEFER, ReasonCode.CONSTRAINT_DENIED, Failure.DEFER)
@@ -28,13 +28,13 @@ def among(value: str, reference: str) -> dict[str, Any]:
 
 
 def open_nowhere(incidents: Incidents) -> None:
-    incidents.open_case("c", "never-declared")
+    incidents.open_case("c")
+    incidents.source.lost.add("c")
 
 
 def open_over_many(incidents: Incidents) -> None:
-    session_id, _ = incidents.belief.declare_session(ONTOLOGY, [*MANY, "corruption"])
-    incidents.sessions["c"] = session_id
-    incidents.open_case("c", session_id)
+    incidents.declare("c", hypotheses=[*MANY, "corruption"])
+    incidents.open_case("c")
 
 
 def conclude_often(incidents: Incidents) -> None:

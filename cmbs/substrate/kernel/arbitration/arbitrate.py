@@ -99,7 +99,7 @@ def arbitrate(
     space: Space, proposal: Proposal, actor: Actor, now: str, belief: Mapping[str, BeliefReading]
 ) -> Arbitration:
     """Decide a proposal of `actor` at `now`, given what the belief plane says of the sessions in `belief`."""
-    return arbitrate_in_case(space, proposal, actor, now, belief, find_case(space, proposal, actor))
+    return arbitrate_in_case(space, proposal, actor, now, belief, find_case(space, proposal, actor, belief))
 
 
 def arbitrate_in_case(
@@ -177,7 +177,7 @@ def recheck(
         if any(space.changed.get(key, -1) > since for key in written):
             return Finding(Stage.FRESHNESS, ReasonCode.STALE_SNAPSHOT, Failure.DEFER)
     changes = effective_changes(space.state, deltas)
-    case = find_case(space, proposal, actor)
+    case = find_case(space, proposal, actor, belief)
     return commit_finding(space.policy, space.state, changes, belief, case, []) or changes
 
 

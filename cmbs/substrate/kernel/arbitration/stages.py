@@ -395,7 +395,7 @@ def _finding(state: CandidateState, reason_code: ReasonCode, against: list[Const
         case, use = state.seen.case, max((predicate.case_use for predicate in predicates), default=CaseUse.NONE)
         if case is not None and use is not CaseUse.NONE:
             keys.add(f"$case.{case.case_id}")
-            sessions |= {case.session_id} if use >= CaseUse.BELIEF else set()
+            sessions |= {case.case_id} if use >= CaseUse.BELIEF else set()
         waits_for = tuple(sorted(keys.union(f"$belief.{session_id}" for session_id in sessions)))
     reason = next((each.reason for each in against if each.reason is not None), None)
     return Finding(Stage.CONSTRAINTS, reason_code, failure, tuple(each.key for each in against), reason, waits_for)

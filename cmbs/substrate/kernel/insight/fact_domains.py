@@ -136,7 +136,7 @@ class FactDomains:
             return [(f"$belief.{reference.session_id}", (text.rpartition(".")[2],))]
         segments = text.split(".")
         if reference.case_use >= CaseUse.BELIEF and self._case is not None:
-            return [(f"$belief.{self._case.session_id}", tuple(segments[2:]))]
+            return [(f"$belief.{self._case.case_id}", tuple(segments[2:]))]
         return [
             (key, tuple(segments[len(key.split(".")) :])) for key in reference.keys if namespace_of(key) in _ALTERABLE
         ]

@@ -83,7 +83,7 @@ class _Search:
         self._commits = any(not isinstance(each, ToolCall) for each in asked.proposal.candidates)
         # What is asked about is decided once in any case.
         self._left = max(1, min(max_decisions, MAX_PROBES // self._probes()))
-        self._case = find_case(asked.space, asked.proposal, asked.actor)
+        self._case = find_case(asked.space, asked.proposal, asked.actor, asked.belief)
         self._domains = FactDomains(
             asked.space, asked.belief, self._predicates(), self._goals(), [*self._contexts()], self._case
         )

@@ -53,7 +53,6 @@ from cmbs.substrate.kernel.words import ApprovalStatus, CaseStatus
 
 _OPERATOR = Actor(ActorKind.OPERATOR, "operator")
 _SEEN_ID = "seen"
-_CASE_SESSION_ID = "of-the-case"
 _SPOKEN = frozenset({Stage.CONSTRAINTS, Stage.CONFLICTS, Stage.INVARIANTS, None})
 
 
@@ -126,7 +125,7 @@ def situation(given: Given, test: PolicyTest, policy: Policy, tools: Mapping[str
         said = {**given.belief, **test.belief}
         case = given.case if test.case is msgspec.UNSET else test.case
         if case is not None:
-            said[_CASE_SESSION_ID] = case.belief
+            said[case.case_id] = case.belief
             proposal = msgspec.structs.replace(proposal, case_id=case.case_id)
             space = msgspec.structs.replace(space, cases=Map({case.case_id: _case(case, actor, now)}))
         space = _with_approvals(space, proposal, actor, [key_of(name) for name in test.approved])
@@ -225,7 +224,6 @@ def _proposal(said: ProposalSketch, actor: Actor, now: str, snapshot_id: str) ->
 def _case(said: GivenCase, actor: Actor, now: str) -> Case:
     return Case(
         said.case_id,
-        _CASE_SESSION_ID,
         canonical.encode(said.attributes),
         frozenset([actor.id] if said.agents is None else said.agents),
         _OPERATOR,

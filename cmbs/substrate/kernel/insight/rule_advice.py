@@ -250,7 +250,7 @@ def advise_on_no_case(refused: Refused, decided: CandidateDecision) -> Refusal:
     mine = sorted(
         case_id
         for case_id, case in refused.space.cases.items()
-        if case.status is CaseStatus.OPEN and agent_id in case.agents
+        if case.status is CaseStatus.OPEN and agent_id in case.known_agents
     )
     if isinstance(found, msgspec.UnsetType):
         message = "the policy asks for the case that this belongs to, and the proposal names none"

@@ -176,10 +176,10 @@ class Policy:
         self.invariant_session_ids = _session_ids(each.predicate for each in self.invariants)
         self.invariant_case_use = _case_use(each.predicate for each in self.invariants)
         whens = [each.when for _, each in self.compiled.values() if isinstance(each, Constraint)]
-        # Whether anything in it reads the belief plane, so that most decisions need not ask what each of them reads.
+        # Whether anything in it reads a session, if only for who may act under it: most decisions need not ask.
         self.reads_belief = (
             bool(self.invariant_session_ids or _session_ids(whens))
-            or max(self.invariant_case_use, _case_use(whens)) >= CaseUse.BELIEF
+            or max(self.invariant_case_use, _case_use(whens)) is not CaseUse.NONE
         )
         self.groups = _groups(pairs, faults)
         self._groups_by_goal: dict[str, list[Group]] = {}

@@ -50,8 +50,8 @@ class CaseUse(IntEnum):
 class CaseContext(msgspec.Struct, frozen=True):
     """The case that a candidate is judged in: one that is open, and that its actor may act under."""
 
+    # Also the id of its belief session.
     case_id: str
-    session_id: str
     # JSON text, as it was recorded.
     attributes: str
     # The actor whose proposal it is.
@@ -130,7 +130,7 @@ class Reference:
         """The belief session that it reads here; None where it reads none, or has no case to read it from."""
         if self.case_use < CaseUse.BELIEF:
             return self.session_id
-        return None if seen.case is None else seen.case.session_id
+        return None if seen.case is None else seen.case.case_id
 
 
 def namespace_of(key: str) -> str | None:
@@ -414,7 +414,7 @@ def _case_reading(seen: EvaluationContext, *, independent: bool) -> BeliefReadin
     case = seen.case
     if case is None:
         return None
-    reading = seen.belief.get(case.session_id)
+    reading = seen.belief.get(case.case_id)
     if reading is None or not reading.found:
         return None
     return independent_reading(reading, case.actor_id) if independent else reading

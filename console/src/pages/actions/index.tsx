@@ -16,18 +16,18 @@ import { type Case, findCases, listProposals, readInbox } from "./model";
 import { StatePanel } from "./state";
 import { Trace } from "./trace";
 
-export function ActionsPage({ id }: { id: string }): JSX.Element {
+export function ActionsPage({ id, name }: { id: string; name: string }): JSX.Element {
   lastSession.value = id;
   const cases = useLoad(() => findCases(id), [id]);
   const reports = useNews({ session: id });
   const left = useLoad((signal) => countSurvivors(id, undefined, signal), [id, reports.count]);
-  const chosen = cases.value?.find((each) => each.case.case_id === place.value.query.get("case")) ?? cases.value?.[0];
+  const chosen = cases.value?.find((each) => each.space === place.value.query.get("space")) ?? cases.value?.[0];
   const [news, setNews] = useState<News | null>(null);
   const following = chosen ? news && joinNews(news, reports) : reports;
   return (
     <Page
       title="Actions"
-      crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{chosen?.case.case_id ?? id.slice(0, 8)}</Link></>}
+      crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{name === id ? id.slice(0, 8) : name}</Link></>}
       chips={left.value !== null && <span class="chip wide">{plural(left.value, "cause")} left</span>}
       status={cases.value && following && <LiveChip {...following} />}
     >
@@ -35,9 +35,9 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
       {cases.loading && !cases.value && <Panel><Skeleton height={300} /></Panel>}
       {cases.value && !chosen && (
         <Panel>
-          <Empty title="No case joins this session to a space">
-            <p class="f2">An operator opens one; then calls can be gated on what this session believes:</p>
-            <pre class="args" tabIndex={0} aria-label="A command to copy">{`cmbs case open INC-1 --session ${id} --agent AGENT --space SPACE`}</pre>
+          <Empty title="This case is not admitted to a space">
+            <p class="f2">An operator admits it; then calls can be gated on what is believed in it:</p>
+            <pre class="args" tabIndex={0} aria-label="A command to copy">{`cmbs case open ${name} --space SPACE`}</pre>
           </Empty>
         </Panel>
       )}

@@ -42,18 +42,15 @@ export async function listProposals(space_id: string, query: ProposalsQuery, mos
   return list(ask, (page) => page.proposals, most);
 }
 
-/** The cases of a session, with their spaces. */
+/** The spaces that a case was admitted to, with what they say of it. */
 export async function findCases(session: string): Promise<{ space: string; case: Case }[]> {
   const found: { space: string; case: Case }[] = [];
   for (const space of await listSpaces()) {
-    for (const each of await listCases(space, { session_id: session }, 500)) found.push({ space, case: each });
+    const cases = await listCases(space, { text: session }, 500);
+    const admitted = cases.find((each) => each.case_id === session);
+    if (admitted) found.push({ space, case: admitted });
   }
   return found;
-}
-
-export async function findCaseSession(space_id: string, case_id: string): Promise<string> {
-  const params = { path: { space_id, case_id }, query: { fields: "session_id" } };
-  return (await read(api.GET("/v1/spaces/{space_id}/cases/{case_id}", { params }))).session_id;
 }
 
 export async function readPolicySource(space_id: string): Promise<PolicySource | null> {
@@ -161,12 +158,12 @@ export async function readAsked(space_id: string, approval: Approval): Promise<A
     ...(delta?.unset ?? []).map((key) => change(key, null)),
     ...Object.entries(facts).map(([key, from]) => ({ ...change(key, null), from })),
   ];
-  return { ...(await readBelief(space_id, proposal)), changes, writes: tool?.writes ?? null };
+  return { ...(await readBelief(proposal)), changes, writes: tool?.writes ?? null };
 }
 
-async function readBelief(space: string, proposal: Proposal): Promise<Pick<Asked, "session" | "then" | "now">> {
+async function readBelief(proposal: Proposal): Promise<Pick<Asked, "session" | "then" | "now">> {
   if (!proposal.case_id || !may("belief:read")) return { session: null, then: null, now: null };
-  const session = await findCaseSession(space, proposal.case_id);
+  const session = proposal.case_id;
   const path = { session_id: session };
   const page = await read(api.GET("/v1/sessions/{session_id}/survivors", { params: { path, query: { limit: 5 } } }));
   const seen = proposal.decision.trace?.map((step) => /^at audit head (\d+) /.exec(step.note ?? "")?.[1]).find((seq) => seq !== undefined);

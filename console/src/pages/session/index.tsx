@@ -8,6 +8,7 @@ import { loadSession } from "../../model/load";
 import type { AuditEvent, SessionLog } from "../../model/log";
 import { ago, clock, count, plural } from "../../ui/format";
 import { LiveChip, Page, lastSession, said } from "../../ui/frame";
+import { type CaseAbout, listAbout } from "../case";
 import { BeliefFunnel } from "../../ui/funnel";
 import { Icon } from "../../ui/icons";
 import { useKeys } from "../../ui/keys";
@@ -98,7 +99,7 @@ export function titleOf(log: SessionLog | null, id: string): string {
   return log?.ontology.hypothesis_space_id ? `${log.ontology.hypothesis_space_id} session` : id;
 }
 
-export function SessionPage({ id }: { id: string }): JSX.Element {
+export function SessionPage({ id, about }: { id: string; about: CaseAbout }): JSX.Element {
   const session = useSession(id);
   const { log, size } = session;
   lastSession.value = id;
@@ -112,10 +113,10 @@ export function SessionPage({ id }: { id: string }): JSX.Element {
         <>
           <Link to="" class="f3 wide">Cases</Link>
           <span class="f3 wide" aria-hidden="true">/</span>
-          <span class="mono f2 wide clip" title={id}>{id.slice(0, 8)}</span>
+          <span class="mono f2 wide clip" title={id}>{about.name ?? id.slice(0, 8)}</span>
         </>
       }
-      chips={chip && <span class="chip wide">{chip}</span>}
+      chips={<>{chip && <span class="chip wide">{chip}</span>}{listAbout(about).map((each) => <span key={each} class="chip wide">{each}</span>)}</>}
       status={<><Link class="btn ghost" to={`compare?a=${encodeURIComponent(id)}${log?.origin ? `&b=${encodeURIComponent(log.origin.session_id)}` : ""}`}><Icon of="compare" /><span class="wide">Compare</span><span class="sr"> this session with another</span></Link><LiveChip pulse={session.pulse} retry={session.retry} /></>}
     >
       {session.error !== null && !log ? (
