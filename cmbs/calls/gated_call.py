@@ -238,7 +238,9 @@ class GatedCall:
         if asked is None:
             return
         args = msgspec.json.decode(encode(asked.args))
-        if (answer.tool_id, answer.args) != (asked.tool_id, args):
+        # A case may be asked for by its name, and is answered by its id.
+        is_other_case = (answer.case_id is None) != (asked.case_id is None)
+        if (answer.tool_id, answer.args) != (asked.tool_id, args) or is_other_case:
             raise Conflict(
                 f"`{answer.call_id}` is another call than the one that was made",
                 {"call_id": answer.call_id, "next": "make the call anew, under another idempotency key"},

@@ -76,7 +76,7 @@ def test_what_is_approved_is_what_runs_and_under_no_id_that_an_agent_chose(space
     assert space.get(f"/calls/{harmful['call_id']}").json()["args"] == {"delete": "everything"}
     approve(space, harmless)
     refused = claim(space, harmful, PLANNER, "n")
-    assert (refused.status_code, space.get(f"/calls/{harmful['call_id']}").json()["status"]) == (404, "waiting")
+    assert (refused.status_code, space.get(f"/calls/{harmful['call_id']}").json()["status"]) == (409, "waiting")
     swapped = claim(space, harmless, PLANNER, "n", call_hash=harmful["call_hash"])
     assert (swapped.status_code, swapped.json()["error"]["details"]["field"]) == (409, "call_hash")
     started = claim(space, harmless, PLANNER, "n").json()
@@ -140,9 +140,9 @@ def test_a_claim_starts_nothing_for_which_permission_went_after_the_approval(spa
             "hypotheses": ["a", "b"],
         },
     ).json()["session_id"]
-    opened = {"case_id": "INC", "session_id": session, "agents": ["planner"]}
+    opened = {"case_id": session, "agents": ["planner"]}
     assert space.post("/cases", opened).json()["granted"]
-    call = make(space, "risky", case_id="INC")
+    call = make(space, "risky", case_id=session)
     approve(space, call)
     match loss:
         case "token":
@@ -154,7 +154,7 @@ def test_a_claim_starts_nothing_for_which_permission_went_after_the_approval(spa
             change = space.policy_change(set={"constraint.never": denial})
             assert space.post("/policy/changes", change).json()["granted"]
         case _:
-            assert space.post("/cases/INC/close", {}).json()["granted"]
+            assert space.post(f"/cases/{session}/close", {}).json()["granted"]
     answer = claim(space, call, PLANNER, "n")
     if loss == "tool":
         # What was approved is not what is registered now; nor may that be run.

@@ -23,9 +23,7 @@ SourceId = Annotated[str, Meta(description="Where it was seen; by default you.",
 EventId = Annotated[str, Meta(description="Only what this event ruled out.", min_length=1)]
 SpaceId = Annotated[str, Meta(description="Of `find_spaces`.", min_length=1)]
 ToolId = Annotated[str, Meta(description="Of `find_tools`.", min_length=1)]
-CaseId = Annotated[
-    str, Meta(description="The case that it belongs to: the id of its session, or its name.", min_length=1)
-]
+CaseId = Annotated[str, Meta(description="The case: its id or its name.", min_length=1)]
 CallId = Annotated[str, Meta(description="Of `propose_action`.", min_length=1)]
 Nonce = Annotated[str, Meta(description="Of `begin_action`.", min_length=1)]
 CallArguments = Annotated[dict[str, Any], Meta(description="Arguments of the tool.")]
