@@ -1,6 +1,6 @@
 """One gated call, from what an agent asks for to its outcome. It sends nothing itself: it yields calls of the API.
 
-Whoever drives it sends each of them, and gives back its answer or its error: clients that block or await, and so the
+What drives it sends each of them, and gives back its answer or its error: clients that block or await, and so the
 MCP server, hooks and frameworks. What may be run is `may_run`, and nothing else: the server has then started the call
 for the nonce of this object alone.
 """
@@ -94,6 +94,11 @@ class GatedCall:
     def may_run(self) -> bool:
         """Whether the holder runs it now, once: it is started, by the claim of this object."""
         return self._is_ours and self.answer.status is CallStatus.RUNNING
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it ran and succeeded, so that its result is on record."""
+        return self.answer.status is CallStatus.DONE
 
     @property
     def is_over(self) -> bool:

@@ -7,8 +7,8 @@ from typing import Any, TypedDict
 import msgspec
 
 from cmbs.api.spaces import CallResponse
+from cmbs.calls.gated_call import GatedCall
 from cmbs.calls.sentences import describe_call
-from cmbs.substrate.kernel.words import CallStatus
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -49,10 +49,9 @@ def build_question(answer: CallResponse) -> Question:
     }
 
 
-def build_answer(answer: CallResponse) -> Answer:
+def build_answer(call: GatedCall) -> Answer:
     """What the model is told of a call that it does not run now."""
-    value = answer.result if answer.status is CallStatus.DONE else msgspec.UNSET
-    return Answer(describe_call(answer), value)
+    return Answer(describe_call(call.answer), call.answer.result if call.is_done else msgspec.UNSET)
 
 
 def convert_to_json(value: Any) -> Any:

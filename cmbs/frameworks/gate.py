@@ -111,7 +111,7 @@ class Gate:
             yield from call.proceed(self._wait)
         except BeliefServerError as exc:
             return Answer(describe_error(exc))
-        return call if call.may_run or call.waits else build_answer(call.answer)
+        return call if call.may_run or call.waits else build_answer(call)
 
     def find(self, request: ToolRequest) -> Steps[str | None]:
         """The id of a call that this process made, or another one not long ago; None where there is none."""

@@ -89,7 +89,7 @@ def test_one_approval_is_one_effect_however_many_processes_claim_it(space: Space
     joined = make(space, "risky")
     assert (joined["call_id"], joined["joined"]) == (asked["call_id"], True)
     approve(space, asked)
-    # Approved, and not begun: nobody may be there to run it.
+    # Approved, and not begun: the agent may not be there to run it.
     assert space.get(f"/calls/{asked['call_id']}", PLANNER).json()["waits_for"]["kind"] == "executor"
     answers = [claim(space, asked, PLANNER, nonce) for nonce in ("one", "two", "one")]
     assert [each.status_code for each in answers] == [200, 409, 200]

@@ -80,7 +80,7 @@ class CallExpired(CallDenied):
 
 
 class CallDeferred(ProposalPending):
-    """The call is parked: it runs by itself when what it waits for has changed, unless that takes too long."""
+    """The call is parked: this process runs it when what it waits for has changed, unless that takes too long."""
 
     said = "is deferred"
 
@@ -91,7 +91,7 @@ class CallDeferred(ProposalPending):
 
 
 class CallAsked(ProposalPending):
-    """The call needs an approval first; then it runs by itself."""
+    """The call needs an approval first; then this process runs it."""
 
     said = "needs an approval"
 
