@@ -57,9 +57,9 @@ def space(client: httpx2.Client, session: str) -> Space:
     space.post(f"{space.path}/tools", {"tool_id": "tool.any", "kind": "caller", "args_schema": {"type": "object"}})
     space.post(f"{space.path}/capabilities", {"token_id": "t-metrics", "agent_id": "metrics", "tool_ids": ["tool.any"]})
     attributes = {"severity": MARKUP}
-    body = {"case_id": MARKUP, "session_id": session, "agents": ["metrics"], "attributes": attributes}
+    body = {"case_id": session, "agents": ["metrics"], "attributes": attributes, "title": MARKUP}
     space.post(f"{space.path}/cases", body)
-    space.propose("tool.any", {MARKUP: MARKUP, "__proto__": {"x": MARKUP}}, MARKUP, MARKUP)
+    space.propose("tool.any", {MARKUP: MARKUP, "__proto__": {"x": MARKUP}}, MARKUP, session)
     return space
 
 
