@@ -71,7 +71,7 @@ def test_markup_that_agents_write_is_shown_and_runs_nothing(page: Page, session:
         f"/cases/{session}/actions": MARKUP,
         "/inbox": MARKUP,
         f"/compare?a={session}&by=source": MARKUP,
-        f"/spaces/{space.id}/policy": MARKUP,
+        f"/spaces/{space.id}/policy": "window.taken=1",
         f"/ledger/{session}": "DECLARE_SESSION",
         f"/ledger/space%3A{space.id}": "PROPOSE",
     }
