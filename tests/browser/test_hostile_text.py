@@ -57,9 +57,9 @@ def space(client: httpx2.Client, session: str) -> Space:
     space.post(f"{space.path}/tools", {"tool_id": "tool.any", "kind": "caller", "args_schema": {"type": "object"}})
     space.post(f"{space.path}/capabilities", {"token_id": "t-metrics", "agent_id": "metrics", "tool_ids": ["tool.any"]})
     attributes = {"severity": MARKUP}
-    body = {"case_id": MARKUP, "session_id": session, "agents": ["metrics"], "attributes": attributes}
+    body = {"case_id": session, "agents": ["metrics"], "attributes": attributes, "title": MARKUP}
     space.post(f"{space.path}/cases", body)
-    space.propose("tool.any", {MARKUP: MARKUP, "__proto__": {"x": MARKUP}}, MARKUP, MARKUP)
+    space.propose("tool.any", {MARKUP: MARKUP, "__proto__": {"x": MARKUP}}, MARKUP, session)
     return space
 
 
@@ -71,7 +71,7 @@ def test_markup_that_agents_write_is_shown_and_runs_nothing(page: Page, session:
         f"/cases/{session}/actions": MARKUP,
         "/inbox": MARKUP,
         f"/compare?a={session}&by=source": MARKUP,
-        f"/spaces/{space.id}/policy": MARKUP,
+        f"/spaces/{space.id}/policy": "window.taken=1",
         f"/ledger/{session}": "DECLARE_SESSION",
         f"/ledger/space%3A{space.id}": "PROPOSE",
     }

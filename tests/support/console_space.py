@@ -101,9 +101,10 @@ class Space:
         self.post(f"{self.path}/capabilities", token)
 
     def open_case(self, incident: Incident, case_id: str = CASE) -> None:
-        """Name an incident, if no other of the server has the name, and admit it to the space."""
+        """Name an incident, if it has no name and no other has this one, and admit it to the space."""
         named = self._client.get("/v1/sessions", params={"name": case_id}, headers=OPERATOR).json()
-        if not named["sessions"]:
+        said = self._client.get(f"/v1/sessions/{incident.id}/case", headers=OPERATOR).json()
+        if not named["sessions"] and said["name"] is None:
             self.post(f"/v1/sessions/{incident.id}/name", {"name": case_id})
         self.cases[case_id] = incident.id
         self.post(

@@ -255,6 +255,7 @@ WHOLE_READS = {
 # These rest on the verified state, and on the tree in it: what they answer is what they answered before.
 STATE_READS = {
     "query_belief": f"{SESSION_PATH}?at={{seq}}",
+    "describe_case": f"{SESSION_PATH}/case",
     "list_survivors": f"{SESSION_PATH}/survivors?at={{seq}}",
     "session_diff": f"{SESSION_PATH}/diff?from=0&to={{seq}}",
     "compare_sources": f"{SESSION_PATH}/sources",
