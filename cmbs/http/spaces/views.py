@@ -116,11 +116,11 @@ def _show_candidate(candidate: StateDelta | ToolCall, reader: Reader, *, own: bo
         schemas.ToolCallItem,
         candidate,
         args=candidate.args if own else None,
-        forwarded=_shown_forwarded(candidate) if own else None,
+        forwarded=_show_forwarded(candidate) if own else None,
     )
 
 
-def _shown_forwarded(call: ToolCall) -> msgspec.Raw | None:
+def _show_forwarded(call: ToolCall) -> msgspec.Raw | None:
     return None if isinstance(call.forwarded, UnsetType) else call.forwarded
 
 
@@ -134,7 +134,7 @@ def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.A
         approval,
         approval.asked,
         args=None if call is None else call.args,
-        forwarded=None if call is None else _shown_forwarded(call),
+        forwarded=None if call is None else _show_forwarded(call),
     )
 
 
@@ -179,7 +179,7 @@ def show_call(found: CallRecord, reader: Reader, answer: SpaceAnswer | None = No
         record,
         call,
         args=call.args if shown else None,
-        forwarded=_shown_forwarded(call) if shown else None,
+        forwarded=_show_forwarded(call) if shown else None,
         is_claimed=execution is not None and execution.nonce_hash is not None,
         call_hash=hash_of_call(space, record.actor.id, record.case_id, call.tool_id, hash_of_args(call)),
         tool_hash=hash_of_tool(space, call.tool_id),

@@ -158,7 +158,7 @@ def _forward_allowed(space: Space, call: ToolCall) -> ToolCall:
     """The call with only those of its fields beside the args that the policy lets through to the tool."""
     if isinstance(call.forwarded, msgspec.UnsetType):
         return call
-    allowed = space.policy.forwarded_fields(call.tool_id)
+    allowed = space.policy.find_forwarded(call.tool_id)
     fields = {name: value for name, value in msgspec.json.decode(call.forwarded).items() if name in allowed}
     forwarded = msgspec.Raw(canonical.encode(fields)) if fields else msgspec.UNSET
     return msgspec.structs.replace(call, forwarded=forwarded)

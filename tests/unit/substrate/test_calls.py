@@ -410,7 +410,7 @@ def test_what_is_approved_is_what_was_shown(world: World) -> None:
 
 
 @pytest.mark.req("CALL-START-03")
-def test_a_call_that_nobody_starts_expires_and_its_key_is_free_again(world: World) -> None:
+def test_a_call_that_is_not_started_expires_and_its_key_is_free_again(world: World) -> None:
     world.open(caller_tool("t"))
     answer = make(world, key="k", defer_ms=60_000)
     with pytest.raises(Conflict, match="not over"):

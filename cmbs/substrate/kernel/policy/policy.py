@@ -219,7 +219,7 @@ class Policy:
         schemas_stay = all(pairs.get(key) == self.pairs.get(key) for key in {*to_set, *gone} if key.startswith(SCHEMA))
         return pairs, self.compiled if schemas_stay else {}
 
-    def forwarded_fields(self, tool_id: str) -> frozenset[str]:
+    def find_forwarded(self, tool_id: str) -> frozenset[str]:
         """The fields of a call, beside its args, that the tool is sent."""
         return self.forwarded.get(tool_id, _NO_FIELDS)
 
