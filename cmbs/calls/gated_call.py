@@ -248,7 +248,11 @@ class GatedCall:
         if (answer.tool_id, answer.args) != (asked.tool_id, args) or is_other_case:
             raise Conflict(
                 f"`{answer.call_id}` is another call than the one that was made",
-                {"call_id": answer.call_id, "next": "make the call anew, under another idempotency key"},
+                {
+                    "field": "call_id",
+                    "found": answer.call_id,
+                    "next": "make the call anew, under another idempotency key",
+                },
             )
 
 

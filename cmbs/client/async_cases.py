@@ -10,6 +10,7 @@ from cmbs.api.call import Json, Moment
 from cmbs.api.observations import ObserveResponse, ProbesPage
 from cmbs.api.sessions import DeclareConclusionResponse, EliminateResponse, SessionCase, Snapshot
 from cmbs.api.spaces import CallResponse, ExplainResponse
+from cmbs.api.steps import Steps
 from cmbs.calls.gated_call import CallRequest, GatedCall
 from cmbs.client.case_options import CaseOptions, Why, read_elimination, refuse_admission
 from cmbs.errors import Conflict, Forbidden, InvalidRequest, RecordNotFound
@@ -212,13 +213,12 @@ class AsyncCase:
         )
         call = GatedCall(self.space_id, asked)
         await self.client.run(call.make())
-        self._calls.setdefault(call.call_id, call)
-        return await self.client.run(call.wait(wait))
+        return await self._go_on(call, call.wait(wait))
 
     async def wait(self, call_id: str, seconds: int = _WAIT_SECONDS) -> CallResponse:
         """Wait until a call is over or waits for you to claim it, or so many seconds are over."""
         call = await self._find_call(call_id)
-        return await self.client.run(call.wait(seconds))
+        return await self._go_on(call, call.wait(seconds))
 
     async def claim(self, call_id: str) -> bool:
         """Claim a call that is yours to run, which decides it again. True once, and to one alone: then run it."""
@@ -228,18 +228,27 @@ class AsyncCase:
     async def report(self, call_id: str, status: str, *, result: Json = None, error: str | None = None) -> CallResponse:
         """Report the outcome of a call that you ran. Only the case object that claimed it can."""
         call = await self._find_call(call_id)
-        return await self.client.run(call.report(status, result=result, error=error))
+        return await self._go_on(call, call.report(status, result=result, error=error))
 
     async def withdraw(self, call_id: str, *, reason: str = "") -> CallResponse:
         """Withdraw a call that was not started."""
         call = await self._find_call(call_id)
-        return await self.client.run(call.withdraw(reason))
+        return await self._go_on(call, call.withdraw(reason))
 
     async def _find_call(self, call_id: str) -> GatedCall:
         """A call as the server has it now."""
-        call = self._calls.setdefault(call_id, GatedCall(self.space_id))
-        await self.client.run(call.resume(call_id))
+        call = self._calls.get(call_id) or GatedCall(self.space_id)
+        await self._go_on(call, call.resume(call_id))
         return call
+
+    async def _go_on(self, call: GatedCall, steps: Steps[CallResponse]) -> CallResponse:
+        """What steps of a call come to; one that is over need not be kept."""
+        answer = await self.client.run(steps)
+        if call.is_over:
+            self._calls.pop(call.call_id, None)
+        else:
+            self._calls.setdefault(call.call_id, call)
+        return answer
 
     async def explain(self, call_id: str) -> ExplainResponse:
         """Why a call was decided as it was, and the smallest change that would have turned it."""

@@ -12,7 +12,7 @@ import pytest
 
 from cmbs.api.spaces import ApprovalItem
 from cmbs.bootstrap import Settings, build_app
-from cmbs.client import AsyncClient
+from cmbs.client import AsyncClient, connect
 from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.claims import STATE_DIRECTORY, Claims, FileClaims, KeptClaim, MemoryClaims, find_state_directory
 from cmbs.mcp.decisions import DecisionPoint
@@ -259,3 +259,30 @@ def test_a_hook_as_a_process_asks_the_store_and_denies_where_its_server_is_away(
 
     assert decide("--wait", "0") == "deny"
     assert decide("--server", "http://127.0.0.1:9") == "deny"
+
+
+@pytest.mark.req("MCP-HOOK-01", "MCP-HOOK-04")
+def test_the_process_after_a_call_reports_what_the_process_before_it_let_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from cmbs.cli.app import app
+
+    monkeypatch.setenv(STATE_DIRECTORY, str(tmp_path / "state"))
+    store = f"sqlite:///{tmp_path / 'h.db'}"
+    with connect(store, actor="operator:boss") as operator:
+        operator.create_space("hooks", policy_file=POLICY)
+
+        def run(event: Json) -> Json:
+            done = CliRunner().invoke(app, ["hook", "claude", "--store", store], input=json.dumps(event))
+            answer: Json = json.loads(done.stdout)
+            return answer
+
+        before = run(claude("Read", {"file_path": "a"}))
+        assert before["hookSpecificOutput"]["permissionDecision"] == "allow"
+        after = claude("Read", {"file_path": "a"}, event="PostToolUse", tool_response={"content": "x"})
+        assert run(after) == {}
+        assert [each.result for each in operator.list_executions("hooks").executions] == [{"content": "x"}]
+        # Once: the secret is gone with the outcome.
+        assert run(after).keys() == {"systemMessage"}
