@@ -183,7 +183,7 @@ def test_a_call_under_a_key_is_found_while_it_waits_and_joins_another_key_only_w
         joins = make(world, tool_id, key="three", joins=True)
         assert (joins.repeated, joins.seq) == ((True, another.seq) if tool_id == "t" else (False, joins.seq))
         assert make(world, tool_id, {"x": 1}, key="one").seq > joins.seq
-    world.say(Withdraw(read(world, first).proposal_id))
+    world.say(Withdraw(read(world, make(world, "look", key="one")).proposal_id))
     assert not make(world, "look", key="one").repeated
     assert not make(world, "nowhere", key="one").repeated
 
