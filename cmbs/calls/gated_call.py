@@ -130,7 +130,7 @@ class GatedCall:
             claim["tool_hash"] = self.request.tool_hash
         answer = yield from self._make(claim)
         if not answer.joined:
-            self._is_ours = answer.is_claimed
+            self._is_ours = answer.is_claimed and answer.refusal is None
         else:
             # Where the answer to an earlier attempt was lost, it is ours already: the same claim again is a repeat.
             yield from self.claim()
@@ -170,7 +170,7 @@ class GatedCall:
             self._is_ours = False
             yield from self.resume(answer.call_id)
             return False
-        self._is_ours = self.answer.is_claimed
+        self._is_ours = self.answer.is_claimed and self.answer.refusal is None
         return self.may_run
 
     def report(

@@ -189,7 +189,7 @@ def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) ->
         if execution is not None and execution.intent.args_hash == hash_of_args(call):
             record = space.proposals.get(execution.proposal_id)
             return None if record is None or record.case_id != case_id else record
-    open_key = _open_key(call, case_id, actor)
+    open_key = OpenCallKey((actor.kind, actor.id), case_id, call.tool_id, hash_of_args(call), key)
     known_id = space.open_calls.get(open_key)
     if known_id is None and message.joins:
         known_id = space.open_calls.get(open_key._replace(idempotency_key=None))
@@ -226,17 +226,15 @@ def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[Ope
 
 def _list_keys(space: Space, record: ProposalRecord) -> Iterator[OpenCallKey]:
     """What the calls of a proposal are found by: each by its own key, and writing ones by whichever."""
-    for candidate in record.message.proposal.candidates:
-        if isinstance(candidate, ToolCall):
-            key, tool = _open_key(candidate, record.case_id, record.actor), space.tools.get(candidate.tool_id)
+    actor = (record.actor.kind, record.actor.id)
+    for each in record.message.proposal.candidates:
+        if isinstance(each, ToolCall):
+            tool = space.tools.get(each.tool_id)
+            key = OpenCallKey(actor, record.case_id, each.tool_id, hash_of_args(each), each.idempotency_key)
             if key.idempotency_key is not None:
                 yield key
             if tool is not None and tool.writes:
                 yield key._replace(idempotency_key=None)
-
-
-def _open_key(call: ToolCall, case_id: str | None, actor: Actor) -> OpenCallKey:
-    return OpenCallKey((actor.kind, actor.id), case_id, call.tool_id, hash_of_args(call), call.idempotency_key)
 
 
 def _by_seq(record: ProposalRecord) -> int:

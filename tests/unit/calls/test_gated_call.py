@@ -49,6 +49,8 @@ class Workplace:
         self.operator = self.connect("operator:ops")
         self.agent = self.connect("agent:planner")
         self.gateway = self.connect("executor:gateway")
+        # Who may do nothing with the calls of the others, and tries.
+        self.strangers = [self.connect("agent:other"), self.connect("executor:stranger")]
         self.operator.create_space(SPACE, policy={"constraint.any": ALLOW, "constraint.asked": ASK})
         for tool_id, executor in TOOLS.items():
             self.operator.register_tool(SPACE, tool_id, "caller", {"type": "object"}, executor=executor)
@@ -142,6 +144,17 @@ def test_an_executor_goes_on_with_calls_by_their_ids_and_reports_by_a_nonce_that
     assert (restarted.answer.status, len(restarted.answer.error or "")) == ("failed", 4_000)
 
 
+@pytest.mark.req("CALL-CLAIM-01")
+def test_a_claim_that_is_refused_lets_no_one_run_a_call_that_another_has_claimed(work: Workplace) -> None:
+    runner = GatedCall(SPACE, CallRequest(tool_id="own", args={}))
+    work.agent.run(runner.begin())
+    stranger = GatedCall(SPACE)
+    work.strangers[0].run(stranger.resume(runner.call_id))
+    assert not work.strangers[0].run(stranger.claim())
+    assert (stranger.answer.refusal and stranger.answer.refusal.code, stranger.may_run) == ("NOT_AUTHORISED", False)
+    assert runner.may_run
+
+
 @pytest.mark.req("CALL-ID-01")
 def test_an_answer_about_another_call_is_an_error_and_never_run(work: Workplace) -> None:
     harmless, wanted = work.make("own", 1), GatedCall(SPACE, CallRequest(tool_id="own", args={"n": 2}))
@@ -175,10 +188,11 @@ class CallsOfManyProcesses(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.work = Workplace()
-        self.processes = [self.work.agent, self.work.agent, self.work.gateway, self.work.gateway]
-        self.runners = ["caller", "caller", "gateway", "gateway"]
+        work = self.work
+        self.processes = [work.agent, work.agent, work.gateway, work.gateway, *work.strangers]
+        self.runners = ["caller", "caller", "gateway", "gateway", "caller", "gateway"]
         # What each process holds, by call.
-        self.held: list[dict[str, GatedCall]] = [{}, {}, {}, {}]
+        self.held: list[dict[str, GatedCall]] = [{} for _ in self.processes]
         self.known: list[str] = []
         self.effects: Counter[str] = Counter()
         self.ran: dict[str, int] = {}
@@ -195,6 +209,7 @@ class CallsOfManyProcesses(RuleBasedStateMachine):
         """What a process does with a call: run it, if it may and has not."""
         if call.may_run and self.held[process].get(call.call_id) is not call:
             assert not self.revoked
+            assert self.processes[process] not in self.work.strangers
             self.effects[call.call_id] += 1
             self.ran[call.call_id] = process
             self.held[process][call.call_id] = call
@@ -209,7 +224,7 @@ class CallsOfManyProcesses(RuleBasedStateMachine):
         self.run_if_allowed(process, call)
 
     @precondition(lambda self: self.known)
-    @rule(process=st.integers(0, 3), data=st.data())
+    @rule(process=st.integers(0, 5), data=st.data())
     def go_on(self, process: int, data: st.DataObject) -> None:
         call_id = data.draw(st.sampled_from(self.known))
         call = GatedCall(SPACE, runner=self.runners[process])
@@ -231,7 +246,7 @@ class CallsOfManyProcesses(RuleBasedStateMachine):
             assert after.outcome == (before.outcome or status)
 
     @precondition(lambda self: self.known)
-    @rule(process=st.integers(0, 3), data=st.data())
+    @rule(process=st.integers(0, 5), data=st.data())
     def forge(self, process: int, data: st.DataObject) -> None:
         """Report a call without the nonce of its claim."""
         call_id = data.draw(st.sampled_from(self.known))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from hashlib import sha256
 from threading import Barrier
@@ -14,7 +15,7 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.calls.gated_call import GatedCall
-from cmbs.client import connect, connect_async
+from cmbs.client import Case, Client, connect, connect_async
 from cmbs.errors import InvalidRequest
 from cmbs.frameworks.answers import Answer, build_question
 from cmbs.frameworks.gate import Gate, ToolRequest
@@ -256,6 +257,33 @@ def test_of_two_processes_with_the_same_call_one_runs_it(world: World) -> None:
         begun = list(threads.map(race, gates))
     assert [isinstance(each, GatedCall) and each.may_run for each in begun].count(True) == 1
     assert len(world.executions(case)) == 1
+
+
+@pytest.mark.req("CALL-CLAIM-02", "FRAME-03")
+def test_of_servers_over_one_store_one_starts_an_approved_call(world: World) -> None:
+    case = world.open_case()
+    request = ask(world.open_gate(case), "restart", service="web")
+    begin_waiting(world.open_gate(case), request)
+    world.approve(case)
+    with ExitStack() as opened:
+        clients = [opened.enter_context(connect(world.address, actor="agent:planner")) for _ in range(3)]
+        gates = [Gate(join(each, case), token=TOKEN) for each in clients]
+        at_once = Barrier(len(gates))
+
+        def race(gate: Gate) -> GatedCall | Answer:
+            at_once.wait(30)
+            return begin(gate, request)
+
+        with ThreadPoolExecutor(len(gates)) as threads:
+            begun = list(threads.map(race, gates))
+    assert [isinstance(each, GatedCall) and each.may_run for each in begun].count(True) == 1
+    assert len(world.executions(case)) == 1
+
+
+def join(client: Client, case: Case) -> Case:
+    joined = client.case(space=SPACE, case_id=str(case.case_id))
+    joined.open()
+    return joined
 
 
 def test_what_is_begun_cannot_be_withdrawn(world: World) -> None:

@@ -72,6 +72,7 @@ GATEWAY = Actor(ActorKind.EXECUTOR, "gateway")
 NO_GO = {"op": "missing", "args": ["fact.go"]}
 UNMET = constraint(effect="deny", subject={"tool_id": "t"}, when=NO_GO, on_fail="defer")
 POLICY = {"constraint.any": ANY, "constraint.ask": ASKING}
+WAITING = constraint(effect="deny", subject={"tool_id": "look"}, on_fail="ask")
 
 
 @pytest.fixture
@@ -180,6 +181,23 @@ def test_a_call_under_a_key_is_one_call_however_it_ended(cased_world: World) -> 
     world.say(OpenCase("c", [AGENT.id]))
     elsewhere = make(world, args={"x": 1}, key="k", case_id="c")
     assert not elsewhere.repeated
+
+
+@pytest.mark.req("CALL-JOIN-01")
+def test_a_call_under_a_key_is_found_while_it_waits_and_joins_another_key_only_where_it_says_so(world: World) -> None:
+    world.open(caller_tool("t"), caller_tool("look", writes=False), policy={**POLICY, "constraint.wait": WAITING})
+    for tool_id in ("t", "look"):
+        first = make(world, tool_id, key="one")
+        assert make(world, tool_id, key="one").seq == first.seq
+        another = make(world, tool_id, key="two")
+        assert not another.repeated
+        # The newest of those that are open; what reads is joined under its own key alone.
+        joins = make(world, tool_id, key="three", joins=True)
+        assert (joins.repeated, joins.seq) == ((True, another.seq) if tool_id == "t" else (False, joins.seq))
+        assert make(world, tool_id, {"x": 1}, key="one").seq > joins.seq
+    world.say(Withdraw(read(world, make(world, "look", key="one")).proposal_id))
+    assert not make(world, "look", key="one").repeated
+    assert not make(world, "nowhere", key="one").repeated
 
 
 def test_what_names_no_call_is_not_found(world: World) -> None:
