@@ -196,16 +196,15 @@ class ObligationView(NamedTuple):
     eliminations: int
 
 
-class Reach(NamedTuple):
-    """How far an obligation is from being left, or was when it was.
+class ReachDetail(msgspec.Struct, frozen=True):
+    """How far an obligation is from being exited, or was when it was."""
 
-    `reachable` is false where eliminating all that are `alive` would not be enough to leave it.
-    """
-
-    needed: int
-    eliminated: int
-    alive: int
-    reachable: bool
+    needed: Annotated[int, Meta(ge=0, description="How many eliminations it asks for.")]
+    eliminated: Annotated[int, Meta(ge=0, description="How many were made while it was active.")]
+    alive: Annotated[int, Meta(ge=0, description="How many hypotheses survive.")]
+    reachable: Annotated[
+        bool, Meta(description="False where eliminating all that survive would not be enough to exit it.")
+    ]
 
 
 class SortedIds(Collection[str]):

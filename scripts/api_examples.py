@@ -14,8 +14,9 @@ from typing import Any
 
 import httpx2
 
+from cmbs.api.call import build_call
 from cmbs.api.examples import EVENT_IDS, SESSION_ID
-from cmbs.api.operations import OPERATIONS
+from cmbs.api.operations import EVENT_OPERATIONS, OPERATIONS
 from cmbs.api.operations.graphs import GRAPH_OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.http.app import BeliefApp
@@ -391,6 +392,29 @@ class Recorder:
         return answer.json()
 
 
+async def _stay() -> None:
+    """Never leave."""
+    await asyncio.get_running_loop().create_future()
+
+
+async def _follow_all(service: Service, ids: Mapping[str, str]) -> dict[str, Any]:
+    """What followers from the beginning are sent: head, first entry and end. Nothing is served after it."""
+    streams = {}
+    for operation in EVENT_OPERATIONS:
+        call = build_call(operation, {**{name: ids[name] for name in operation.path_names}, "from": 0})
+        stream: Any = await service.call(call, {"x-cmbs-actor": _OPS}, _stay)
+        streams[operation.operation_id] = stream.body.chunks(asyncio.get_running_loop().create_future())
+    begun = {name: [await anext(chunks), await anext(chunks)] for name, chunks in streams.items()}
+    service.drain()
+    followed = {}
+    for name, chunks in streams.items():
+        sent = [*begun[name], *[chunk async for chunk in chunks]]
+        events = b"".join(sent).decode().split("\n\n")
+        # There is nothing after the blank line behind the last event.
+        followed[name] = {"events": "\n\n".join([*events[:2], *events[-2:]])}
+    return followed
+
+
 def record_examples() -> str:
     """Return the examples as JSON: ids, requests and responses."""
     log = InMemoryStore()
@@ -412,7 +436,8 @@ def record_examples() -> str:
         recorder = Recorder(lambda *request, **options: runner.run(client.request(*request, **options)))
         recorder.play()
         runner.run(client.aclose())
+        followed = runner.run(_follow_all(app.service, recorder.ids))
         app.close()
-    responses = {**recorder.responses, **record_graph()}
+    responses = {**recorder.responses, **record_graph(), **followed}
     recorded = {"ids": recorder.ids, "requests": recorder.requests, "responses": responses}
     return json.dumps(recorded, indent=1, ensure_ascii=False) + "\n"

@@ -205,6 +205,8 @@ def _list_operation(
         for kind, content in answer.get("content", {"": {}}).items():
             schema, facts = _read_failure(content.get("schema", {}))
             yield _content_name(f"{name}.{status}", kind), schema, RECEIVED, facts
+            for event, data in content.get("x-cmbs-events", {}).items():
+                yield f"{name}.{status}.{event}", data, RECEIVED, {}
 
 
 def _read_failure(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], Facts]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from cmbs.api import error_details
+from cmbs.api import answers, error_details
 from cmbs.api.error_details import DETAILS_OF, ClientErrorDetails, ErrorDetails
 
 
@@ -27,7 +27,7 @@ def list_fields(kind: type[msgspec.Struct], within: str = "", *, whole: bool = T
         listed = f" One of {', '.join(f'`{value}`' for value in values)}." if values else ""
         yield Field(path, facts.get("description", "") + listed)
         for below in _list_structs(each.type):
-            if whole or below.__module__ == error_details.__name__:
+            if whole or below.__module__ in (error_details.__name__, answers.__name__):
                 yield from list_fields(below, f"{path}.", whole=whole)
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from cmbs.api.arguments import Argument, list_arguments
 from cmbs.api.operation import Operation
-from cmbs.api.operations import OPERATIONS
+from cmbs.api.operations import ALL_OPERATIONS
 
 CLIENT = Path(__file__).resolve().parent.parent / "cmbs" / "client"
 _WRITTEN = "Written by scripts/generate_client.py from the table of operations: do not edit."
 _WIDTH = 116
+_RESUMED = "Handed out are the entries alone. Lost connections are made again; each entry comes once, in order."
 # What has another name in code that blocks.
 _SYNC_NAMES = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -62,11 +63,16 @@ def write_method(operation: Operation, *, awaits: bool) -> str:
     answer = write_answer(operation)
     given = "".join(f", {each.name}={each.name}" for each in arguments)
     prefix, wait = ("async ", "await ") if awaits else ("", "")
+    send = "_call"
+    if operation.is_followed:
+        # What goes on is not awaited but gone through.
+        answer = f"{'AsyncGenerator' if awaits else 'Generator'}[{answer}]"
+        prefix, wait, send = "", "", "_follow"
     return "\n".join(
         [
             f"    {prefix}def {operation.operation_id}({signature}) -> {answer}:",
             textwrap.indent(write_docstring(operation, arguments), " " * 8),
-            f'        answer: {answer} = {wait}self._call("{operation.operation_id}"{given})',
+            f'        answer: {answer} = {wait}self.{send}("{operation.operation_id}"{given})',
             "        return answer",
         ]
     )
@@ -80,6 +86,8 @@ def write_answer(operation: Operation) -> str:
 def write_docstring(operation: Operation, arguments: list[Argument]) -> str:
     """What an operation does, and what its arguments are."""
     lines = [f'"""{operation.summary}.', "", *_wrap(operation.description, "")]
+    if operation.is_followed:
+        lines += ["", *_wrap(_RESUMED, "")]
     explained = [each for each in arguments if each.description]
     if explained:
         lines += ["", "Args:"]
@@ -104,12 +112,13 @@ def write_operations(*, awaits: bool) -> str:
     """The module of the operations of one client."""
     title = "when awaited" if awaits else "and waits for its answer"
     modules: dict[str, set[str]] = {}
-    for operation in OPERATIONS:
+    for operation in ALL_OPERATIONS:
         if operation.answer is operation.response:
             modules.setdefault(operation.response.__module__, set()).add(operation.response.__name__)
     imports = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(modules.items())]
     name, abstract = ("AsyncOperations", "async def") if awaits else ("Operations", "def")
-    methods = "\n\n".join(write_method(operation, awaits=awaits) for operation in OPERATIONS)
+    generator = "AsyncGenerator" if awaits else "Generator"
+    methods = "\n\n".join(write_method(operation, awaits=awaits) for operation in ALL_OPERATIONS)
     return "\n".join(
         [
             f'"""Every operation of the API as a method, which sends it {title}.\n\n{_WRITTEN}\n"""',
@@ -117,7 +126,7 @@ def write_operations(*, awaits: bool) -> str:
             "from __future__ import annotations",
             "",
             "from abc import abstractmethod",
-            "from collections.abc import Iterable, Mapping, Sequence",
+            f"from collections.abc import {generator}, Iterable, Mapping, Sequence",
             "from typing import Any",
             "",
             "from cmbs.api.call import Json, Moment",
@@ -130,6 +139,10 @@ def write_operations(*, awaits: bool) -> str:
             "    @abstractmethod",
             f"    {abstract} _call(self, operation_id: str, **arguments: Any) -> Any:",
             '        """Send an operation with what a caller gave for it."""',
+            "",
+            "    @abstractmethod",
+            f"    def _follow(self, operation_id: str, **arguments: Any) -> {generator}[Any]:",
+            '        """Follow a stream with what a caller gave for it."""',
             "",
             methods,
             "",

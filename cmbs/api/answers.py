@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from cmbs.messages import ObligationState, Reason
+from cmbs.messages import ObligationState, ReachDetail, Reason
 
 Item = TypeVar("Item")
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -81,17 +81,6 @@ class RefusalDetail(Partial, kw_only=True, frozen=True):
 Refusal: TypeAlias = Annotated[RefusalDetail | None, Meta(description="Only of a request that was refused.")]
 
 
-class ReachDetail(Answer, frozen=True):
-    """How far an obligation is from being exited, or was when it was."""
-
-    needed: Annotated[int, Meta(ge=0, description="How many eliminations it asks for.")]
-    eliminated: Annotated[int, Meta(ge=0, description="How many were made while it was active.")]
-    alive: Annotated[int, Meta(ge=0, description="How many hypotheses survive.")]
-    reachable: Annotated[
-        bool, Meta(description="False where eliminating all that survive would not be enough to exit it.")
-    ]
-
-
 class ObligationItem(Answer, frozen=True):
     """An obligation of a session."""
 
@@ -106,3 +95,20 @@ class ObligationsResponse(Answer, frozen=True):
     """Every obligation of a session, in the order of entry."""
 
     obligations: list[ObligationItem]
+
+
+class DocumentFinding(Answer, frozen=True, kw_only=True):
+    """One of the things that are wrong with a kit or a policy file."""
+
+    severity: Annotated[
+        str,
+        Meta(
+            description="How bad it is: a document with warnings alone can be used.",
+            extra_json_schema={"enum": ["error", "warning"]},
+        ),
+    ]
+    rule: Annotated[str, Meta(description="The rule that is broken.")]
+    message: Annotated[str, Meta(description="What is wrong, for people.")]
+    path: Annotated[list[str | int], Meta(description="Names and numbers of items, from the top of the document down.")]
+    line: Annotated[int | None, Meta(description="The line, counted from 1; null if it is about no line.")]
+    column: Annotated[int | None, Meta(description="The column, counted from 1; null if it is about no line.")]

@@ -8,8 +8,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Page, Partial
 from cmbs.api.observations import KitReference
-from cmbs.api.sessions import REFERENCE, NextCursor, Roles, Scopes, SessionOrigin, Sha256, Timestamp
+from cmbs.api.sessions import REFERENCE, NextCursor, Roles, Scopes, SessionOrigin, Sha256
 from cmbs.ledger.format import Format
+from cmbs.ledger.instants import Timestamp
 from cmbs.messages import (
     ActorKind,
     ConclusionRule,

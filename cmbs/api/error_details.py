@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from cmbs.api.answers import Answer, Partial
+from cmbs.api.answers import Answer, DocumentFinding, Partial
 from cmbs.api.errors import TransportCode
-from cmbs.api.observations import LookItem
+from cmbs.belief.kernel.looks import LookItem
 from cmbs.errors import ErrorCode, KeyRefused
 
 _SESSION = Meta(description="The session.")
@@ -72,23 +72,6 @@ class RequestFault(Partial, frozen=True, kw_only=True):
     column: Annotated[int | None, Meta(description="Of a policy file: the column, counted from 1.")] = None
     rule: Annotated[str | None, Meta(description="Of a policy file: the rule that stands there.")] = None
     condition: Annotated[str | None, Meta(description="Of a policy file: the condition that stands there.")] = None
-
-
-class DocumentFinding(Answer, frozen=True, kw_only=True):
-    """One of the things that are wrong with a kit or a policy file."""
-
-    severity: Annotated[
-        str,
-        Meta(
-            description="How bad it is: a document with warnings alone can be used.",
-            extra_json_schema={"enum": ["error", "warning"]},
-        ),
-    ]
-    rule: Annotated[str, Meta(description="The rule that is broken.")]
-    message: Annotated[str, Meta(description="What is wrong, for people.")]
-    path: Annotated[list[str | int], Meta(description="Names and numbers of items, from the top of the document down.")]
-    line: Annotated[int | None, Meta(description="The line, counted from 1; null if it is about no line.")]
-    column: Annotated[int | None, Meta(description="The column, counted from 1; null if it is about no line.")]
 
 
 class EliminatedBy(Answer, frozen=True):

@@ -8,7 +8,8 @@ from msgspec import Meta
 
 from cmbs.api.answers import Answer, Count, Partial
 from cmbs.api.entries import RecordedActor
-from cmbs.api.sessions import Sha256, Timestamp
+from cmbs.api.sessions import Sha256
+from cmbs.ledger.instants import Timestamp
 from cmbs.substrate.kernel.insight.findings import Timeline, UnknownDecision
 from cmbs.substrate.kernel.model import Failure, ReasonCode, Verdict
 from cmbs.substrate.kernel.words import FlipKind

@@ -8,7 +8,8 @@ from msgspec import Meta
 
 from cmbs.api import spaces
 from cmbs.api.answers import Count, Page, Partial
-from cmbs.api.sessions import NextCursor, Timestamp
+from cmbs.api.sessions import NextCursor
+from cmbs.ledger.instants import Timestamp
 from cmbs.substrate.kernel.words import WaitKind
 
 

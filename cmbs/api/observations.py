@@ -7,11 +7,12 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.api.answers import Answer, Count, Current, Page, Partial, Replayed
-from cmbs.api.sessions import NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot, Timestamp
+from cmbs.api.answers import Answer, Count, Current, DocumentFinding, Page, Partial, Replayed
+from cmbs.api.sessions import NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot
 from cmbs.belief.kernel.kit_stream import MediaType
-from cmbs.belief.kernel.looks import DEFAULT_PROBES, MAX_PROBES
-from cmbs.kit.model import Soundness
+from cmbs.belief.kernel.looks import DEFAULT_PROBES, MAX_PROBES, LookItem
+from cmbs.belief.kernel.prospects import ProbeItem
+from cmbs.ledger.instants import Timestamp
 from cmbs.messages import Id
 
 _ANY_JSON = {"type": ["string", "number", "boolean", "object", "array", "null"]}
@@ -73,21 +74,6 @@ class ObservationItem(Partial, frozen=True):
     seen_at: Timestamp | None = None
 
 
-class LookItem(Answer, frozen=True):
-    """What was seen of a probe at one time."""
-
-    audit_event_id: str
-    seq: Count
-    ts: Timestamp
-    source_id: str
-    observation_id: str
-    probe_id: str
-    response: Annotated[Any, Meta(description="As it was given.")]
-    outcome_id: str | None
-    seen_at: Timestamp | None
-    actor_id: Annotated[str | None, Meta(description="The actor of the key; null if none was needed.")]
-
-
 class ObserveResponse(Partial, frozen=True):
     """Answer to an observation."""
 
@@ -102,28 +88,6 @@ class ObserveResponse(Partial, frozen=True):
     ]
     replayed: Replayed = False
     current: Current = None
-
-
-class AnswerItem(Answer, frozen=True):
-    """An answer that a probe may still have, and what it would leave."""
-
-    outcome_id: str
-    label: str
-    soundness: Soundness
-    likelihood: Annotated[float, Meta(ge=0, le=1, description="By the priors of the kit over what survives.")]
-    leaves: Count
-    rules_out: Count
-
-
-class ProbeItem(Answer, frozen=True):
-    """A probe that can still rule something out."""
-
-    probe_id: str
-    prompt: str
-    reads_numbers: bool
-    expected_bits: Annotated[float, Meta(ge=0, description="What its answer is expected to rule out.")]
-    answers: list[AnswerItem]
-    n_looks: Annotated[int, Meta(ge=0, description="How often it was looked at already, without data.")]
 
 
 class ProbesPage(Page[ProbeItem], frozen=True):
@@ -165,22 +129,11 @@ class KitsPage(Page[KitContent], frozen=True):
     next_cursor: NextCursor
 
 
-class KitWarning(Answer, frozen=True):
-    """What is doubtful about a kit, and where."""
-
-    severity: str
-    rule: str
-    message: str
-    path: list[str | int]
-    line: int | None
-    column: int | None
-
-
 class PutKitResponse(Partial, frozen=True):
     """Answer to a kit that was put on record."""
 
     kit: KitContent
-    warnings: list[KitWarning]
+    warnings: list[DocumentFinding]
     replayed: Annotated[bool, Meta(description="True where this content was on record before.")] = False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -83,10 +83,16 @@ class Operation:
     text: bool = False
     # Whether the answer is JSON, and a file as it was written where `Accept` asks for its language.
     file: bool = False
-    # Whether the answer goes on, as server-sent events; `response` is then what the data of an entry is.
-    is_followed: bool = False
+    # Of an answer that goes on, as server-sent events: the data of each event by its name. `response` is then what a
+    # follower is handed.
+    events: Mapping[str, Any] = field(default_factory=dict)
     # The schema of a body that is a file.
     file_schema: str = "PolicyFile"
+
+    @cached_property
+    def is_followed(self) -> bool:
+        """Whether the answer goes on without end."""
+        return bool(self.events)
 
     @cached_property
     def is_open(self) -> bool:

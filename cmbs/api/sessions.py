@@ -11,9 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.api.answers import Answer, Count, Current, Page, Partial, ReachDetail, Refusal, Replayed
+from cmbs.api.answers import Answer, Count, Current, Page, Partial, Refusal, Replayed
 from cmbs.belief.kernel.agreement import StoreState
 from cmbs.belief.kernel.case_fields import (
+    CASE_NAME_PATTERN,
     LABEL_NAME_PATTERN,
     LINE_PATTERN,
     MAX_AGENT_ID_LENGTH,
@@ -24,9 +25,9 @@ from cmbs.belief.kernel.case_fields import (
     MAX_SEVERITY_LENGTH,
     MAX_TITLE_LENGTH,
 )
-from cmbs.belief.kernel.names import NAME_PATTERN
 from cmbs.belief.kernel.requests import MAX_SYMPTOMS
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
+from cmbs.ledger.instants import Timestamp
 from cmbs.ledger.listing import MAX_LISTED_NAMES, SessionStanding
 from cmbs.messages import (
     ActorKind,
@@ -36,6 +37,7 @@ from cmbs.messages import (
     Id,
     LookRule,
     OntologyBundle,
+    ReachDetail,
     Reason,
     Verb,
 )
@@ -57,14 +59,6 @@ SessionIdInBody = Annotated[
     Id | UnsetType, Meta(description="Optional, since it is in the path; a different value is refused.")
 ]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Timestamp = Annotated[
-    str,
-    Meta(
-        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
-        description="RFC 3339 in UTC, with microseconds.",
-        extra_json_schema={"format": "date-time"},
-    ),
-]
 
 
 def _line(longest: int) -> dict[str, Any]:
@@ -88,7 +82,7 @@ CaseName = Annotated[
     str,
     Meta(
         description="A name that no other case of this server has, such as `INC-1042`; accepted wherever its id is.",
-        extra_json_schema={"pattern": NAME_PATTERN},
+        extra_json_schema={"pattern": CASE_NAME_PATTERN},
     ),
 ]
 AgentIds = Annotated[

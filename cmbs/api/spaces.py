@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.api.answers import Answer, Count, Page, Partial
 from cmbs.api.entries import EntryFormat, RecordedActor
-from cmbs.api.sessions import NextCursor, Sha256, Timestamp
+from cmbs.api.sessions import NextCursor, Sha256
+from cmbs.ledger.instants import Timestamp
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.events import (
     ConflictState,
@@ -20,7 +21,7 @@ from cmbs.substrate.kernel.events import (
     PolicySource,
     SpaceVerb,
 )
-from cmbs.substrate.kernel.insight.findings import Because, Flip, Mismatch
+from cmbs.substrate.kernel.insight.findings import Because, Flip, Mismatch, SpaceChangeItem
 from cmbs.substrate.kernel.insight.lint_findings import Severity
 from cmbs.substrate.kernel.model import Budget, Decision, Provenance, Scope, Spent, ToolKind
 from cmbs.substrate.kernel.words import (
@@ -29,7 +30,6 @@ from cmbs.substrate.kernel.words import (
     ExecutionStatus,
     PolicyChangeStatus,
     ProposalStatus,
-    SpaceChangeKind,
 )
 
 Replayed = Annotated[bool, Meta(description="True for a repeat, which gets the first answer again; else left out.")]
@@ -82,20 +82,6 @@ class StateResponse(Page[tuple[str, str]], frozen=True):
     def items(self) -> list[tuple[str, str]]:
         """The keys and values of this page."""
         return [*self.values.items()]
-
-
-class SpaceChangeItem(Answer, frozen=True):
-    """One thing that is another than it was, and the last event that touched it."""
-
-    seq: Count
-    kind: SpaceChangeKind
-    id: Annotated[str, Meta(description="The key of the state, or the id of the record.")]
-    event_id: str
-    before: Annotated[str | None, Meta(description="Of keys of the state: the value before; null if there was none.")]
-    after: Annotated[
-        str | None,
-        Meta(description="Of keys of the state: the value after, null if it is gone; else how the record stands."),
-    ]
 
 
 class SpaceDiffPage(Page[SpaceChangeItem], frozen=True):

@@ -10,10 +10,22 @@ from msgspec import Meta
 
 from cmbs.api.answers import Answer, Partial
 from cmbs.api.entries import AuditEvent
+from cmbs.api.sessions import REFERENCE
 from cmbs.api.spaces import SpaceEvent
+from cmbs.ledger.instants import Timestamp
 
 # An entry of any stream: those of sessions have `delta` and the commitments to the survivors, those of spaces do not.
 Event: TypeAlias = AuditEvent | SpaceEvent
+# The same as bytes, which a follower of all streams decodes once it knows which of the two it is.
+AnyEntry: TypeAlias = Annotated[
+    msgspec.Raw,
+    Meta(
+        description="As `audit` gives it.",
+        extra_json_schema={
+            "anyOf": [{"$ref": REFERENCE.format(name=kind.__name__)} for kind in (AuditEvent, SpaceEvent)]
+        },
+    ),
+]
 
 
 class StreamKind(StrEnum):
@@ -23,21 +35,56 @@ class StreamKind(StrEnum):
     SPACE = "space"
 
 
-class StreamHead(Partial, frozen=True):
-    """The data of an event `head` or `heartbeat`: where the stream ends."""
+class EventName(StrEnum):
+    """What a server-sent event is."""
 
-    seq: int | None = None
-    event_id: str | None = None
-    event_hash: str | None = None
-    at: str | None = None
+    HEAD = "head"
+    ENTRY = "entry"
+    # In the place of entries of a stream that does not verify, where others go on.
+    CORRUPT = "corrupt"
+    HEARTBEAT = "heartbeat"
+    END = "end"
+
+
+class EndReason(StrEnum):
+    """Why the server ends a stream on purpose."""
+
+    SHUTDOWN = "shutdown"
+    PERMISSION_LOST = "permission_lost"
+    LEDGER_CORRUPT = "ledger_corrupt"
+    STORE_UNAVAILABLE = "store_unavailable"
+    FAILED = "failed"
+
+
+Cursor: TypeAlias = Annotated[
+    str | None, Meta(description="Of all streams: where the log ends; a follower that begins at it goes on from there.")
+]
+
+
+class StreamHead(Partial, frozen=True):
+    """The data of the first event, `head`: where the log ends."""
+
+    seq: Annotated[int | None, Meta(description="Of one stream: the seq of its last entry.")] = None
+    event_id: Annotated[str | None, Meta(description="Of one stream: the id of its last entry.")] = None
+    event_hash: Annotated[str | None, Meta(description="Of one stream: the hash of its last entry.")] = None
+    cursor: Cursor = None
+
+
+class StreamHeartbeat(Partial, frozen=True):
+    """The data of an event `heartbeat`: how far the log was read, and when."""
+
+    at: Timestamp
+    seq: Annotated[int | None, Meta(description="Of one stream: the seq of its last entry.")] = None
+    cursor: Cursor = None
 
 
 class StreamEnd(Partial, frozen=True):
     """The data of an event `end`: why the server ends the stream."""
 
-    reason: str
-    code: str | None = None
-    message: str | None = None
+    # Newer servers may have other reasons.
+    reason: Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in EndReason]})]
+    code: Annotated[str | None, Meta(description="The code of the error that ends it.")] = None
+    message: Annotated[str | None, Meta(description="The error, for people.")] = None
 
 
 class StreamEntry(Answer, frozen=True):
@@ -45,7 +92,7 @@ class StreamEntry(Answer, frozen=True):
 
     stream_kind: StreamKind
     stream_id: str
-    entry: msgspec.Raw
+    entry: AnyEntry
 
 
 class StreamFault(Answer, frozen=True):

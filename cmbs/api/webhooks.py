@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from cmbs.api.answers import Answer, Count, Page, Partial, Replayed
-from cmbs.api.sessions import NextCursor, Timestamp
+from cmbs.api.sessions import NextCursor
+from cmbs.ledger.instants import Timestamp
 from cmbs.webhooks.kernel.model import (
     MAX_DESCRIPTION_LENGTH,
     MAX_FILTER_LENGTH,

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from cmbs.belief.kernel.causation import Causation
 from cmbs.belief.kernel.looks import count_looks
+from cmbs.belief.kernel.prospects import AnswerItem, ProbeItem
 from cmbs.belief.kernel.session import Session
-from cmbs.belief.prospects import AnswerProspect, ProbeProspect
 from cmbs.kit.graph_kit import Effect, GraphKit, GraphProbe
 
 
@@ -85,7 +85,7 @@ def compute_bits(probe: GraphProbe, alive: int, n_blocked: int) -> float:
     return n_through * left / len(probe.outcomes) / alive * math.log2(alive / left)
 
 
-def describe_component(gain: ComponentGain, alive: int, session: Session) -> ProbeProspect:
+def describe_component(gain: ComponentGain, alive: int, session: Session) -> ProbeItem:
     """A probe of a component, with what each answer would leave."""
     probe, blocked, left = gain.probe, gain.n_blocked, alive - gain.n_blocked
     n_nothing = sum(each.eliminates is Effect.NOTHING for each in probe.outcomes)
@@ -94,9 +94,7 @@ def describe_component(gain: ComponentGain, alive: int, session: Session) -> Pro
         gone = blocked if outcome.eliminates is Effect.THROUGH else 0
         # What is not blocked gives every answer equally often; what is, only those that do not rule it out.
         likelihood = (left / len(probe.outcomes) + (0 if gone else blocked / n_nothing)) / alive
-        answers.append(
-            AnswerProspect(outcome.outcome_id, outcome.label, outcome.soundness.value, likelihood, alive - gone, gone)
-        )
+        answers.append(AnswerItem(outcome.outcome_id, outcome.label, outcome.soundness, likelihood, alive - gone, gone))
     name = probe.name(gain.component)
     looks = count_looks(session.looks, name)
-    return ProbeProspect(name, probe.ask(gain.component), probe.reading is not None, gain.bits, answers, looks)
+    return ProbeItem(name, probe.ask(gain.component), probe.reading is not None, gain.bits, answers, looks)

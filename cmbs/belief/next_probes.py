@@ -10,16 +10,18 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, NamedTuple
 
+import msgspec
+
 from cmbs.analysis.gain import Belief, Gain, gains, odds_of
 from cmbs.analysis.table import Table, table_of
 from cmbs.belief.component_probes import describe_component, rank_components
 from cmbs.belief.graph_kits import GraphKits
-from cmbs.belief.kernel.looks import count_looks, hash_response, looks_at
+from cmbs.belief.kernel.looks import LookItem, count_looks, hash_response, looks_at
+from cmbs.belief.kernel.prospects import AnswerItem, ProbeItem
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.belief.kernel.views import seq_at, survivors_at
-from cmbs.belief.observations import Look, Observations
-from cmbs.belief.prospects import AnswerProspect, ProbeProspect
+from cmbs.belief.observations import Observations
 from cmbs.belief.providers import Providers
 from cmbs.errors import InvalidKit, InvalidRequest
 from cmbs.kit.model import NO_DATA, Kit
@@ -35,26 +37,21 @@ _NO_DATA = frozenset(hash_response(encode(each)) for each in (None, NO_DATA))
 class ProbePage(NamedTuple):
     """Some of the probes that are worth asking, the best first, as of an event."""
 
-    probes: list[ProbeProspect]
+    probes: list[ProbeItem]
     n_probes: int
     seq: int
     audit_head_event_id: str
     n_survivors: int
     next_place: int | None
     # The newest looks of the session, the newest first, and how many there are.
-    asked: list[Look]
+    asked: list[LookItem]
     n_asked: int
 
     def to_dict(self) -> dict[str, Any]:
         """The page as JSON-able data, without where the next one begins."""
-        return {
-            "probes": [{**each._asdict(), "answers": [one._asdict() for one in each.answers]} for each in self.probes],
-            "n_probes": self.n_probes,
-            "n_survivors": self.n_survivors,
-            "audit_head_event_id": self.audit_head_event_id,
-            "asked": [each._asdict() for each in self.asked],
-            "n_asked": self.n_asked,
-        }
+        content = {name: value for name, value in self._asdict().items() if name not in ("seq", "next_place")}
+        found: dict[str, Any] = msgspec.to_builtins(content)
+        return found
 
 
 class NextProbes:
@@ -102,7 +99,7 @@ class NextProbes:
             len(seqs),
         )
 
-    def _rank(self, session: Session, seq: int, survivors: Survivors, shown: slice) -> tuple[list[ProbeProspect], int]:
+    def _rank(self, session: Session, seq: int, survivors: Survivors, shown: slice) -> tuple[list[ProbeItem], int]:
         """Some of the probes of a kit that lists its hypotheses, the best first, and how many there are."""
         kit = self._kit_of(session)
         table = self._table_of(kit)
@@ -150,7 +147,7 @@ def _list_answered(session: Session, seq: int) -> frozenset[str]:
     return frozenset(each.probe_id or "" for each in records if each.response_hash not in _NO_DATA)
 
 
-def _describe(session: Session, kit: Kit, table: Table, belief: Belief, gain: Gain) -> ProbeProspect:
+def _describe(session: Session, kit: Kit, table: Table, belief: Belief, gain: Gain) -> ProbeItem:
     probe, row = kit.probe(gain.probe_id), table.probe(gain.probe_id)
     if probe is None or row is None:  # pragma: no cover - the table is that of the kit
         raise KeyError(gain.probe_id)
@@ -164,14 +161,14 @@ def _describe(session: Session, kit: Kit, table: Table, belief: Belief, gain: Ga
             raise KeyError(outcome.outcome_id)
         leaves = left.bit_count()
         answers.append(
-            AnswerProspect(
+            AnswerItem(
                 outcome.outcome_id,
                 declared.label,
-                declared.soundness.value,
+                declared.soundness,
                 weight / odds.total,
                 leaves,
                 alive - leaves,
             )
         )
     looks = count_looks(session.looks, gain.probe_id)
-    return ProbeProspect(gain.probe_id, probe.prompt, probe.reading is not None, gain.bits, answers, looks)
+    return ProbeItem(gain.probe_id, probe.prompt, probe.reading is not None, gain.bits, answers, looks)

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from cmbs.belief.graph_kits import GraphKits
 from cmbs.belief.kernel.events import Eliminate, Probe, read_event
 from cmbs.belief.kernel.kind import Answer
-from cmbs.belief.kernel.looks import count_looks, looks_at
+from cmbs.belief.kernel.looks import LookItem, count_looks, looks_at
 from cmbs.belief.kernel.outcomes import outcome_of
 from cmbs.belief.kernel.provider_mask import find_eliminated
 from cmbs.belief.kernel.requests import KitReading, RequestValidator
@@ -35,22 +35,6 @@ OBSERVER = "observer"
 MAX_LOOKS_TOLD = 5
 
 
-class Look(NamedTuple):
-    """What was seen of a probe at one time: when, by whom, and the answer as it was given."""
-
-    audit_event_id: str
-    seq: int
-    ts: str
-    source_id: str
-    observation_id: str
-    probe_id: str
-    response: Any
-    # Of a kit: the outcome that the response was read as, None for no data.
-    outcome_id: str | None = None
-    seen_at: str | None = None
-    actor_id: str | None = None
-
-
 class ObserveOutcome(NamedTuple):
     """Answer to an observation: that of an elimination, what was made of it, and earlier looks at the probe.
 
@@ -62,7 +46,7 @@ class ObserveOutcome(NamedTuple):
     snapshot: BeliefSnapshot
     audit_event_id: str
     observation: dict[str, Any]
-    seen_before: list[Look]
+    seen_before: list[LookItem]
     replayed: bool
 
 
@@ -137,7 +121,7 @@ class Observations:
             return False
         return answer.replayed or count_looks(answer.session.looks, message.probe.probe_id) > 1
 
-    def find_earlier_looks(self, answer: Answer) -> list[Look]:
+    def find_earlier_looks(self, answer: Answer) -> list[LookItem]:
         """The looks at the probe of an observation that were recorded before it was sent, the newest first."""
         message = answer.message
         if not isinstance(message, Eliminate) or message.probe is None:
@@ -147,7 +131,7 @@ class Observations:
 
     def looks(
         self, session: Session, probe_id: str, until: int | None = None, limit: int = MAX_LOOKS_TOLD
-    ) -> list[Look]:
+    ) -> list[LookItem]:
         """The looks at a probe up to a seq, by default all, the newest first."""
         records = (session.observations.get(each) for each in looks_at(session.looks, probe_id))
         seqs = (each.seq for each in records if each is not None and (until is None or each.seq <= until))
@@ -158,17 +142,17 @@ class Observations:
         probe_id, session = error.details.get("probe_id"), self._find_cached(session_id)
         if not isinstance(error, Conflict) or not isinstance(probe_id, str) or session is None:
             return error
-        looks = [each._asdict() for each in self.looks(session, probe_id)]
+        looks = [msgspec.structs.asdict(each) for each in self.looks(session, probe_id)]
         return Conflict(error.message, {**error.details, "seen_before": looks})
 
-    def read_look(self, session: Session, seq: int) -> Look:
+    def read_look(self, session: Session, seq: int) -> LookItem:
         """The look that an event of a session records."""
         event = read_event(read_entry(self._log, session.session_id, session.tree, seq))
         message, body = event.message, event.body
         if not isinstance(message, Eliminate) or message.probe is None:  # pragma: no cover - a look is one
             raise TypeError(body.verb)
         probe = message.probe
-        return Look(
+        return LookItem(
             body.event_id,
             seq,
             body.ts,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cmbs.belief.kernel.comparisons import Place, SessionDiff, SourceComparison, compare_moments, compare_sources
-from cmbs.belief.kernel.contradictions import Contradiction, explain_contradiction
+from cmbs.belief.kernel.contradictions import ContradictionResponse, explain_contradiction
 from cmbs.belief.kernel.events import read_event
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.queries import check_text
@@ -18,7 +18,7 @@ from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.views import AuditPage, obligations, reach_at, seq_at, snapshot, survivors_at
 from cmbs.errors import InvalidRequest
 from cmbs.ledger import StoredEntry, to_audit_entry
-from cmbs.messages import AuditEntry, BeliefSnapshot, ObligationView, Reach, SurvivorPage
+from cmbs.messages import AuditEntry, BeliefSnapshot, ObligationView, ReachDetail, SurvivorPage
 from cmbs.spi import AuditLog, SessionSummary
 from cmbs.spi.session_search import ANY_SESSION, ListedSession, SessionQuery, find_sessions
 from cmbs.streams.reading import read_entries
@@ -101,7 +101,7 @@ class SessionReader(ABC):
         """A page of the sessions that a query takes (`build_session_query`), and what a list says of each."""
         return find_sessions(self.log, query, after, self.requests.page_size(limit))
 
-    def contradiction(self, session_id: str) -> Contradiction:
+    def contradiction(self, session_id: str) -> ContradictionResponse:
         """Which reports to doubt where nothing is left of a session; where something is, that it is none."""
         return explain_contradiction(self.current_session(session_id))
 
@@ -138,7 +138,7 @@ class SessionReader(ABC):
         """Every obligation of a session, in the order of entry."""
         return obligations(self.current_session(session_id))
 
-    def reach(self, session_id: str) -> dict[str, Reach]:
+    def reach(self, session_id: str) -> dict[str, ReachDetail]:
         """How far each obligation of a session is from being left, and whether it can be at all."""
         session = self.current_session(session_id)
         return {obligation_id: reach_at(session, obligation_id) for obligation_id in session.obligations}

@@ -21,6 +21,7 @@ from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Trajectory, analyse
 from cmbs.analysis.findings import EventFinding
 from cmbs.analysis.report import COLUMNS, MAX_DRAWN, DrawnLog, build_report, draw_log, row_of, summary_of
 from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.cli.asking import connect_to_server
 from cmbs.cli.kit import read_or_fail
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
 from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
@@ -209,7 +210,8 @@ def _kit(name: str) -> Kit:
 @contextmanager
 def _logs(store: str, url: str) -> Iterator[Logs]:
     if url:
-        yield LogsOfServer(url)
+        with connect_to_server(url) as client:
+            yield LogsOfServer(client)
         return
     with closing(existing_store(store)) as log:
         yield LogsOfStore(log)

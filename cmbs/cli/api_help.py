@@ -49,12 +49,12 @@ class ApiCommand(TyperCommand):
 
 def print_operations() -> None:
     """Print every operation, one to a line where the output is no terminal."""
-    from cmbs.api.operations import OPERATIONS
+    from cmbs.api.operations import ALL_OPERATIONS
 
     is_wide = not out.is_terminal or out.width >= _WIDE
     rows = [
         (each.operation_id, each.scope or "", *([f"{each.method} {each.path}"] if is_wide else []), each.summary)
-        for each in OPERATIONS
+        for each in ALL_OPERATIONS
     ]
     _print_table(("operation", "scope", *(["request"] if is_wide else []), "what it does"), rows)
 

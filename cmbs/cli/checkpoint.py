@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Annotated
 import typer
 
 from cmbs.audit.checkpoints import (
-    CheckpointClient,
     check_against_server,
     check_notes,
     check_records,
@@ -20,7 +18,9 @@ from cmbs.audit.checkpoints import (
 )
 from cmbs.audit.kept_heads import Kept, find_faults, list_heads, read_kept
 from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.cli.asking import connect_to_server
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, read_input
+from cmbs.cli.served_checkpoints import ServedCheckpoints
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.spi import AuditLog
 from cmbs.system import SystemClock
@@ -83,8 +83,8 @@ def show(
         if file is not None:
             note = KeyFiles(file).read_note()
         else:
-            with closing(CheckpointClient(server, os.environ.get("CMBS_KEY", ""))) as client:
-                note = client.checkpoint()
+            with connect_to_server(server) as client:
+                note = ServedCheckpoints(client).checkpoint()
         if note is None:
             raise InvalidRequest("no checkpoint was signed yet")
         print(note.encoded, end="")
@@ -111,11 +111,12 @@ def check(
             raise InvalidRequest("there is no signed checkpoint in what was kept")
         trusted = read_trusted_keys(key, keys)
         if server:
-            with closing(CheckpointClient(server, os.environ.get("CMBS_KEY", ""))) as client:
-                trusted = list_reachable(client.keys(), [each.vkey for each in trusted])
+            with connect_to_server(server) as client:
+                served = ServedCheckpoints(client)
+                trusted = list_reachable(served.keys(), [each.vkey for each in trusted])
                 faults = _check_kept(kept, notes, trusted, witness)
-                faults = faults or check_against_server(notes, client, trusted)
-                faults = faults or _check_streams(kept, client)
+                faults = faults or check_against_server(notes, served, trusted)
+                faults = faults or _check_streams(kept, served)
         else:
             faults = _check_kept(kept, notes, trusted, witness)
         if store and not faults:
@@ -139,13 +140,13 @@ def _check_kept(
     return faults or check_records(proof for each in kept for proof in each.proofs)[1]
 
 
-def _check_streams(kept: Sequence[Kept], client: CheckpointClient) -> list[Fault]:
+def _check_streams(kept: Sequence[Kept], server: ServedCheckpoints) -> list[Fault]:
     """Hold the records that were kept against the streams of a server."""
     records, _ = check_records(proof for each in kept for proof in each.proofs)
     for record in records:
         if not is_proven_over_http(record):
             err.print(f"not asked: {record.stream_id} has no proofs over HTTP; `cmbs verify --heads` checks it")
-    return check_streams(records, client)
+    return check_streams(records, server)
 
 
 def heads(

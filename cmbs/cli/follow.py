@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
+import math
 import sys
-import time
-from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote
+from typing import Annotated, Any
 
-import httpx2
 import typer
+from httpx2 import ServerSentEvent
 
-from cmbs.cli.output import err, failing_cleanly, out
-from cmbs.errors import BeliefServerError, InvalidRequest, StoreUnavailable
+from cmbs.api.call import Call, build_call, find_operation
+from cmbs.api.streams import EventName
+from cmbs.cli.asking import connect_to_server
+from cmbs.cli.output import err, exiting_with_two, out
+from cmbs.client import Patience
+from cmbs.client.exchange import SYSTEM
+from cmbs.client.following import Follow
+from cmbs.errors import CmbsError, InvalidRequest
 
-# Three heartbeats at their default: a connection that is silent for so long is lost.
-_SILENT_SECONDS = 15.0
-_MAX_PAUSE_SECONDS = 10.0
-_PERMANENT = ("permission_lost", "ledger_corrupt")
-
-
-class _Target(NamedTuple):
-    """What is followed: a path, and what is sent with it."""
-
-    path: str
-    query: dict[str, Any]
+_ENDLESS = Patience(deadline=math.inf, first_pause=1.0, longest_pause=10.0)
 
 
 def follow(
@@ -49,94 +42,59 @@ def follow(
     as_json: Annotated[bool, typer.Option("--json", help="Print the data of each entry, one a line.")] = False,
 ) -> None:
     """Print what happens on a server while it happens."""
-    with failing_cleanly():
-        target = _choose(session, space, everything=everything, verbs=verb or [], refused=refused)
-        headers = {"accept": "text/event-stream"}
-        key = os.environ.get("CMBS_KEY", "").strip()
-        headers |= {"authorization": f"Bearer {key}"} if key else {}
-        headers |= {"x-cmbs-actor": actor} if actor else {}
-        begin = {"from": "0"} if from_start and not after else {}
-        timeout = httpx2.Timeout(_SILENT_SECONDS, connect=_SILENT_SECONDS)
+    with exiting_with_two():
+        call = _choose(session, space, everything=everything, verbs=verb or [], refused=refused)
+        if after:
+            call = call.with_query(after=after)
+        elif from_start:
+            call = call.with_query(**{"from": 0})
+        follower = _Printed(call, _ENDLESS, SYSTEM)
         try:
-            with httpx2.Client(base_url=server, headers=headers, timeout=timeout) as client:
-                query = {**target.query, **begin}
-                for number, event in enumerate(_read_entries(client, target._replace(query=query), after), 1):
+            with connect_to_server(server, actor=actor, patience=_ENDLESS) as client:
+                for number, event in enumerate(client.listen(follower), 1):
                     _show(event, as_json=as_json)
                     if number == limit:
                         return
-        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as exc:
-            raise InvalidRequest(f"`{server}` is not the address of a server; use `http://host:port`") from exc
         except KeyboardInterrupt:
             err.print("stopped")
 
 
-def _choose(session: str | None, space: str | None, *, everything: bool, verbs: list[str], refused: bool) -> _Target:
+def _choose(session: str | None, space: str | None, *, everything: bool, verbs: list[str], refused: bool) -> Call[Any]:
     if (session is not None) + (space is not None) + everything != 1:
         raise InvalidRequest("name one thing to follow: a SESSION, `--space ID` or `--all`")
     if not everything and (verbs or refused):
         raise InvalidRequest("`--verb` and `--refused` choose among all streams; send them with `--all`")
     if session is not None:
-        return _Target(f"/v1/sessions/{quote(session, safe='')}/events", {})
+        return build_call(find_operation("follow_session"), {"session_id": session})
     if space is not None:
-        return _Target(f"/v1/spaces/{quote(space, safe='')}/events", {})
-    return _Target("/v1/events", {"verb": verbs, **({"refused": "true"} if refused else {})})
+        return build_call(find_operation("follow_space"), {"space_id": space})
+    return build_call(find_operation("follow_all"), {"verb": verbs, "refused": refused or None})
 
 
-def _read_entries(client: httpx2.Client, target: _Target, last: str) -> Iterator[httpx2.ServerSentEvent]:
-    """Entries, connection after connection, each from where the one before was cut."""
-    pause = 1.0
-    while True:
-        try:
-            for event in _read_events(client, target, last):
-                # Where the server says that a stream begins there, or is there, it goes on after that.
-                last = event.id or last
-                pause = 1.0
-                if event.event in {"entry", "corrupt"}:
-                    yield event
-            reason = "the connection ended"
-        except httpx2.UnsupportedProtocol:
-            raise
-        except (httpx2.TransportError, StoreUnavailable) as exc:
-            reason = str(exc) or type(exc).__name__
-        err.print(f"{reason}; connecting again in {pause:.0f} s")
-        time.sleep(pause)
-        pause = min(_MAX_PAUSE_SECONDS, pause * 2)
+class _Printed(Follow[ServerSentEvent]):
+    """A follower whose entries are printed as they were sent. It says when it connects again."""
+
+    def _read(self, event: ServerSentEvent) -> ServerSentEvent | None:
+        return event if event.event in (EventName.ENTRY, EventName.CORRUPT) else None
+
+    def _goes_on_from(self, event: ServerSentEvent) -> bool:
+        return event.event in (EventName.HEAD, EventName.HEARTBEAT)
+
+    def judge(self, failure: CmbsError | None) -> float:
+        """The same, said."""
+        pause = super().judge(failure)
+        err.print(f"{failure or 'the connection ended'}; connecting again in {pause:.1f} s")
+        return pause
 
 
-def _read_events(client: httpx2.Client, target: _Target, last: str) -> Iterator[httpx2.ServerSentEvent]:
-    """The events of one connection; an error where the server has more to say than that it stops."""
-    headers = {"last-event-id": last} if last else {}
-    with client.stream("GET", target.path, params=target.query, headers=headers) as answer:
-        if answer.status_code != httpx2.codes.OK:
-            raise _read_error(answer.status_code, answer.read())
-        # An entry may be as large as the request that it records.
-        for event in httpx2.EventSource(answer, max_event_size=None):
-            if event.event == "end":
-                told = json.loads(event.data)
-                if told["reason"] in _PERMANENT:
-                    raise InvalidRequest(f"the server ended the stream, {told['reason']}: {told.get('message', '')}")
-                return
-            yield event
-
-
-def _read_error(status: int, body: bytes) -> BeliefServerError:
-    """What the server answered, as an error; one that is worth another attempt is StoreUnavailable."""
-    try:
-        error = json.loads(body)["error"]
-        said = f"{error['code']}: {error['message']}"
-    except (ValueError, KeyError, TypeError):
-        said = f"the server answered {status}"
-    return StoreUnavailable(said) if status >= httpx2.codes.INTERNAL_SERVER_ERROR else InvalidRequest(said)
-
-
-def _show(event: httpx2.ServerSentEvent, *, as_json: bool) -> None:
+def _show(event: ServerSentEvent, *, as_json: bool) -> None:
     if as_json:
         # A line at a time, also into a pipe.
         print(event.data)
         sys.stdout.flush()
         return
     data = json.loads(event.data)
-    if event.event == "corrupt":
+    if event.event == EventName.CORRUPT:
         err.print(f"{data['stream_kind']} {data['stream_id']} does not verify: {data['message']}", style="red")
         return
     entry = data.get("entry", data)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from cmbs.belief.kernel.contradictions import Contradiction, Report, describe_contradiction
+from cmbs.belief.kernel.contradictions import ContradictionResponse, ReportItem
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out
@@ -18,8 +18,8 @@ from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.server import SubstrateServer
 
 if TYPE_CHECKING:
-    from cmbs.belief.kernel.comparisons import Change, Place
-    from cmbs.substrate.kernel.insight.differences import SpaceChange
+    from cmbs.belief.kernel.comparisons import Place, SessionChangeItem
+    from cmbs.substrate.kernel.insight.findings import SpaceChangeItem
 
 _MAX_SEQ_DIGITS = 16
 
@@ -73,7 +73,7 @@ def contradiction(
     with failing_cleanly(), _open_server(store) as server:
         found = server.contradiction(session)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(describe_contradiction(found))).decode())
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
     elif found.contradiction:
         _print_contradiction(found)
     else:
@@ -82,20 +82,20 @@ def contradiction(
         raise typer.Exit(1)
 
 
-def _print_contradiction(found: Contradiction) -> None:
+def _print_contradiction(found: ContradictionResponse) -> None:
     out.print(f"nothing is left since {_describe_report(found.left_none)}")
     out.print(f"{format_count(found.smallest, 'report')} must be wrong at least")
     for each in found.explanations:
         causes = ", ".join(each.causes) + ("" if len(each.causes) == each.n_causes else ", …")
         wrong = " and ".join(map(_describe_report, each.reports))
         out.print(f"  if {wrong} {'is' if len(each.reports) == 1 else 'are'} wrong: {causes}")
-    if not found.is_exhaustive or found.n_explanations > len(found.explanations):
+    if not found.exhaustive or found.n_explanations > len(found.explanations):
         err.print("not all explanations are shown")
-    about = "look again at" if found.is_shortest else "look again at (a shorter list may do)"
+    about = "look again at" if found.shortest else "look again at (a shorter list may do)"
     out.print(f"{about}: {', '.join(map(_describe_report, found.look_again))}")
 
 
-def _describe_report(report: Report | None) -> str:
+def _describe_report(report: ReportItem | None) -> str:
     return "" if report is None else f"event {report.seq} ({report.source_id}, {report.observation_id})"
 
 
@@ -143,7 +143,7 @@ def _diff_session(server: BeliefServer, session_id: str, start: str, end: str | 
         err.print("not all changes are shown; `--limit` shows more")
 
 
-def _describe(change: Change) -> str:
+def _describe(change: SessionChangeItem) -> str:
     source = "" if change.source_id is None else f" by {change.source_id}, {change.observation_id}"
     return f"{change.seq:>6} {change.kind.value.replace('_', ' ')} {change.id or ''}{source}".rstrip()
 
@@ -158,7 +158,7 @@ def _diff_space(server: BeliefServer, space_id: str, start: str, end: str | None
         err.print("not all changes are shown; `--limit` shows more")
 
 
-def _describe_of_space(change: SpaceChange) -> str:
+def _describe_of_space(change: SpaceChangeItem) -> str:
     values = change.after or ""
     if change.before is not None or change.after is None:
         values = f"{change.before} -> {'gone' if change.after is None else change.after}"

@@ -18,7 +18,7 @@ from cmbs.messages import EliminationRule, KitChoice, SessionPolicy
 from cmbs.tee.access import visible
 
 if TYPE_CHECKING:
-    from cmbs.belief.observations import Look
+    from cmbs.belief.kernel.looks import LookItem
 
 _SOURCE = "command-line"
 
@@ -91,7 +91,7 @@ def observe(
             answer = server.observe(session, probe, response, source, observation_id=observation, seen_at=seen_at)
     if as_json:
         content = answer._asdict() | {"snapshot": answer.snapshot.to_dict()}
-        print(msgspec.json.encode(content | {"seen_before": [each._asdict() for each in answer.seen_before]}).decode())
+        print(msgspec.json.encode(content).decode())
         return
     for look in answer.seen_before:
         err.print(visible(f"seen before: {_describe(look)}"))
@@ -143,7 +143,7 @@ def _choose_response(
         raise InvalidRequest(f"`--samples` takes numbers and commas, not `{samples[:64]}`") from exc
 
 
-def _describe(look: Look) -> str:
+def _describe(look: LookItem) -> str:
     response = msgspec.json.encode(look.response).decode()
     read_as = "" if look.outcome_id in (None, look.response) else f", read as {look.outcome_id}"
     return f"{look.ts} {look.probe_id} = {response}{read_as}, by {look.source_id}"

@@ -13,9 +13,6 @@ import anyio
 import httpx2
 
 from cmbs.api.call import Call, build_call, find_operation
-from cmbs.api.entries import AuditEvent
-from cmbs.api.spaces import SpaceEvent
-from cmbs.api.streams import StreamEvent
 from cmbs.client.async_cases import AsyncCase
 from cmbs.client.async_operations import AsyncOperations
 from cmbs.client.case_options import CaseOptions
@@ -32,14 +29,7 @@ from cmbs.client.exchange import (
     check_headers,
     exchange,
 )
-from cmbs.client.following import (
-    MAX_EVENT_BYTES,
-    SILENCE_SECONDS,
-    Follow,
-    FollowOptions,
-    JournalFollow,
-    StreamFollow,
-)
+from cmbs.client.following import MAX_EVENT_BYTES, SILENCE_SECONDS, Follow, open_follow
 from cmbs.client.steps import Done, Steps, advance
 from cmbs.errors import CmbsError, InvalidRequest
 
@@ -184,28 +174,12 @@ class AsyncClient(AsyncOperations):
         """
         return AsyncCase(self, case, options)
 
-    def follow_session(self, session_id: str, *, from_: int | None = None) -> AsyncGenerator[AuditEvent]:
-        """The events of a session as they are written, from the seq `from_` on, or else from now on.
+    def _follow(self, operation_id: str, **arguments: Any) -> AsyncGenerator[Any]:
+        call = build_call(find_operation(operation_id), arguments)
+        return self.listen(open_follow(call, self._patience, self._environment))
 
-        Lost connections are made again. Each event comes once, in order.
-        """
-        call = build_call(find_operation("follow_session"), {"session_id": session_id, "from_": from_})
-        return self._follow(StreamFollow[AuditEvent](call, self._patience, self._environment))
-
-    def follow_space(self, space_id: str, *, from_: int | None = None) -> AsyncGenerator[SpaceEvent]:
-        """The same for a space. For operators."""
-        call = build_call(find_operation("follow_space"), {"space_id": space_id, "from_": from_})
-        return self._follow(StreamFollow[SpaceEvent](call, self._patience, self._environment))
-
-    def follow_all(self, **options: Unpack[FollowOptions]) -> AsyncGenerator[StreamEvent]:
-        """The events of all sessions and spaces that the key may read, as they are written, by these options.
-
-        A stream that does not verify is an event with a `fault`; the others go on.
-        """
-        call = build_call(find_operation("follow_all"), options)
-        return self._follow(JournalFollow(call, self._patience, self._environment))
-
-    async def _follow(self, follow: Follow[T]) -> AsyncGenerator[T]:
+    async def listen(self, follow: Follow[T]) -> AsyncGenerator[T]:
+        """What a follower hands out, connection after connection."""
         while True:
             failure: CmbsError | None = None
             call = follow.begin()

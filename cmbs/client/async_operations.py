@@ -6,15 +6,15 @@ Written by scripts/generate_client.py from the table of operations: do not edit.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any
 
 from cmbs.analysis.findings import Analysis
 from cmbs.api.answers import ObligationsResponse
 from cmbs.api.call import Json, Moment
-from cmbs.api.entries import AuditTraceResponse
+from cmbs.api.entries import AuditEvent, AuditTraceResponse
 from cmbs.api.graphs import GraphSearchPage, SessionGraphResponse
-from cmbs.api.histories import ContradictionResponse, ForkSessionResponse, SessionDiffPage, SourcesPage
+from cmbs.api.histories import ForkSessionResponse, SessionDiffPage, SourcesPage
 from cmbs.api.impact import PolicyImpact
 from cmbs.api.inbox import InboxPage
 from cmbs.api.observations import KitResponse, KitsPage, ObserveResponse, ProbesPage, PutKitResponse
@@ -57,6 +57,7 @@ from cmbs.api.spaces import (
     SettledApproval,
     SpaceAuditResponse,
     SpaceDiffPage,
+    SpaceEvent,
     SpaceResponse,
     SpacesPage,
     StateResponse,
@@ -65,7 +66,9 @@ from cmbs.api.spaces import (
     ToolsPage,
     WithdrawnProposal,
 )
+from cmbs.api.streams import StreamEvent
 from cmbs.api.webhooks import DeliveriesPage, DeliveryResponse, WebhookResponse, WebhookSecretResponse, WebhooksPage
+from cmbs.belief.kernel.contradictions import ContradictionResponse
 from cmbs.transparency.kernel.published import ConsistencyProof, LogKeys, RecordProof, SignedCheckpoint
 
 
@@ -75,6 +78,10 @@ class AsyncOperations:
     @abstractmethod
     async def _call(self, operation_id: str, **arguments: Any) -> Any:
         """Send an operation with what a caller gave for it."""
+
+    @abstractmethod
+    def _follow(self, operation_id: str, **arguments: Any) -> AsyncGenerator[Any]:
+        """Follow a stream with what a caller gave for it."""
 
     async def declare_session(
         self,
@@ -2177,4 +2184,81 @@ class AsyncOperations:
             delivery_id: The delivery.
         """
         answer: DeliveryResponse = await self._call("redeliver", webhook_id=webhook_id, delivery_id=delivery_id)
+        return answer
+
+    def follow_session(
+        self, session_id: str, *, from_: int | None = None, after: int | None = None
+    ) -> AsyncGenerator[AuditEvent]:
+        """Follow a session.
+
+        The events of a session as they are written, as server-sent events. Each entry is an event `entry` whose
+        `id` is the seq and whose `data` is the entry as `audit` gives it, in order, without gaps or repeats, from
+        after `Last-Event-ID`, or else from now on. The first event, `head`, says where the log ends; `heartbeat`
+        comes every few seconds, and `end` before the server closes the stream on purpose.
+
+        Handed out are the entries alone. Lost connections are made again; each entry comes once, in order.
+
+        Args:
+            session_id: The session, by its id or the name of its case.
+            from_: Begin with the entry of this seq; 0 is the first.
+            after: Begin after the entry of this seq: what `Last-Event-ID` says, for clients that cannot set
+                headers.
+        """
+        answer: AsyncGenerator[AuditEvent] = self._follow(
+            "follow_session", session_id=session_id, from_=from_, after=after
+        )
+        return answer
+
+    def follow_space(
+        self, space_id: str, *, from_: int | None = None, after: int | None = None
+    ) -> AsyncGenerator[SpaceEvent]:
+        """Follow a space.
+
+        The events of a space as they are written, as server-sent events; for operators, since nothing is left out.
+        Each entry is an event `entry` whose `id` is the seq and whose `data` is the entry as `audit` gives it, in
+        order, without gaps or repeats, from after `Last-Event-ID`, or else from now on. The first event, `head`,
+        says where the log ends; `heartbeat` comes every few seconds, and `end` before the server closes the stream
+        on purpose.
+
+        Handed out are the entries alone. Lost connections are made again; each entry comes once, in order.
+
+        Args:
+            space_id: The space.
+            from_: Begin with the entry of this seq; 0 is the first.
+            after: Begin after the entry of this seq: what `Last-Event-ID` says, for clients that cannot set
+                headers.
+        """
+        answer: AsyncGenerator[SpaceEvent] = self._follow("follow_space", space_id=space_id, from_=from_, after=after)
+        return answer
+
+    def follow_all(
+        self,
+        *,
+        from_: int | None = None,
+        after: Moment | None = None,
+        kind: Iterable[str] | None = None,
+        stream_id: Iterable[str] | None = None,
+        verb: Iterable[str] | None = None,
+        refused: bool | None = None,
+    ) -> AsyncGenerator[StreamEvent]:
+        """Follow every session and space.
+
+        The events of all streams that the key may read, as they are written, as server-sent events. Each entry is
+        an event `entry` whose `data` is `{"stream_kind": …, "stream_id": …, "entry": {…}}`, and whose `id` is a
+        cursor that is good at every process over the same store. No entry is left out, and those of one stream come
+        in order. Where a stream does not verify, an event `corrupt` stands in the place of its entries.
+
+        Handed out are the entries alone. Lost connections are made again; each entry comes once, in order.
+
+        Args:
+            from_: `0` begins with the first entry of all.
+            after: A cursor to begin after: what `Last-Event-ID` says, for clients that cannot set headers.
+            kind: Only streams of this kind; may be repeated.
+            stream_id: Only this session or space; may be repeated.
+            verb: Only entries of this verb; may be repeated.
+            refused: `true`: only what was refused.
+        """
+        answer: AsyncGenerator[StreamEvent] = self._follow(
+            "follow_all", from_=from_, after=after, kind=kind, stream_id=stream_id, verb=verb, refused=refused
+        )
         return answer

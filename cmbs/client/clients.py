@@ -16,9 +16,6 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack
 import httpx2
 
 from cmbs.api.call import Call, build_call, find_operation
-from cmbs.api.entries import AuditEvent
-from cmbs.api.spaces import SpaceEvent
-from cmbs.api.streams import StreamEvent
 from cmbs.client.case_options import CaseOptions
 from cmbs.client.cases import Case
 from cmbs.client.exchange import (
@@ -34,7 +31,7 @@ from cmbs.client.exchange import (
     check_headers,
     exchange,
 )
-from cmbs.client.following import MAX_EVENT_BYTES, SILENCE_SECONDS, Follow, FollowOptions, JournalFollow, StreamFollow
+from cmbs.client.following import MAX_EVENT_BYTES, SILENCE_SECONDS, Follow, open_follow
 from cmbs.client.operations import Operations
 from cmbs.client.steps import Done, Steps, advance
 from cmbs.errors import CmbsError, InvalidRequest
@@ -178,28 +175,12 @@ class Client(Operations):
         """
         return Case(self, case, options)
 
-    def follow_session(self, session_id: str, *, from_: int | None = None) -> Generator[AuditEvent]:
-        """The events of a session as they are written, from the seq `from_` on, or else from now on.
+    def _follow(self, operation_id: str, **arguments: Any) -> Generator[Any]:
+        call = build_call(find_operation(operation_id), arguments)
+        return self.listen(open_follow(call, self._patience, self._environment))
 
-        Lost connections are made again. Each event comes once, in order.
-        """
-        call = build_call(find_operation("follow_session"), {"session_id": session_id, "from_": from_})
-        return self._follow(StreamFollow[AuditEvent](call, self._patience, self._environment))
-
-    def follow_space(self, space_id: str, *, from_: int | None = None) -> Generator[SpaceEvent]:
-        """The same for a space. For operators."""
-        call = build_call(find_operation("follow_space"), {"space_id": space_id, "from_": from_})
-        return self._follow(StreamFollow[SpaceEvent](call, self._patience, self._environment))
-
-    def follow_all(self, **options: Unpack[FollowOptions]) -> Generator[StreamEvent]:
-        """The events of all sessions and spaces that the key may read, as they are written, by these options.
-
-        A stream that does not verify is an event with a `fault`; the others go on.
-        """
-        call = build_call(find_operation("follow_all"), options)
-        return self._follow(JournalFollow(call, self._patience, self._environment))
-
-    def _follow(self, follow: Follow[T]) -> Generator[T]:
+    def listen(self, follow: Follow[T]) -> Generator[T]:
+        """What a follower hands out, connection after connection."""
         while True:
             failure: CmbsError | None = None
             call = follow.begin()

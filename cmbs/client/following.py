@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from httpx2 import ServerSentEvent
@@ -17,7 +16,7 @@ from httpx2 import ServerSentEvent
 from cmbs.api.call import Call
 from cmbs.api.entries import AuditEvent
 from cmbs.api.spaces import SpaceEvent
-from cmbs.api.streams import Event, StreamEnd, StreamEntry, StreamEvent, StreamFault, StreamKind
+from cmbs.api.streams import EndReason, Event, EventName, StreamEnd, StreamEntry, StreamEvent, StreamFault, StreamKind
 from cmbs.client.errors import UnreadableAnswer
 from cmbs.client.exchange import Answer, Environment, Patience, find_decoder, may_pass, read_answer
 from cmbs.errors import BeliefServerError, CmbsError, Forbidden, LedgerCorrupt
@@ -33,21 +32,6 @@ _MAX_STREAMS = 10_000
 
 T = TypeVar("T")
 E = TypeVar("E", AuditEvent, SpaceEvent)
-
-
-class FollowOptions(TypedDict, total=False):
-    """Which events of all streams come.
-
-    They begin with the first of all where `from_` is 0, or after the cursor of another event, or else now. `kind` is
-    `session` or `space`. With `refused`, only what was refused comes, or only what was not.
-    """
-
-    from_: int
-    after: str
-    kind: Iterable[str]
-    stream_id: Iterable[str]
-    verb: Iterable[str]
-    refused: bool
 
 
 class Follow(ABC, Generic[T]):
@@ -76,12 +60,12 @@ class Follow(ABC, Generic[T]):
     def take(self, event: ServerSentEvent) -> T | None:
         """What an event says, if it is an entry; an error where the server ends the stream for a reason that lasts."""
         found = self._read(event)
-        if found is not None or event.event == "heartbeat":
+        if found is not None or event.event == EventName.HEARTBEAT:
             # A stream on which nothing is written lives too. A `head` alone is no sign: what fails at once sends one.
             self._failures = 0
         if found is not None:
             self._place = event.id
-        elif event.event == "end":
+        elif event.event == EventName.END:
             _refuse_for_good(_decode(event.data, StreamEnd))
         elif event.id and self._goes_on_from(event):
             self._place = event.id
@@ -122,7 +106,7 @@ class StreamFollow(Follow[E]):
     _last_seq: int | None = None
 
     def _read(self, event: ServerSentEvent) -> E | None:
-        if event.event != "entry":
+        if event.event != EventName.ENTRY:
             return None
         entry: E = _decode(event.data, self._call.answer)
         if self._last_seq is not None and entry.seq != self._last_seq + 1:
@@ -142,10 +126,10 @@ class JournalFollow(Follow[StreamEvent]):
         self._last_seqs: OrderedDict[tuple[StreamKind, str], int] = OrderedDict()
 
     def _read(self, event: ServerSentEvent) -> StreamEvent | None:
-        if event.event == "corrupt":
+        if event.event == EventName.CORRUPT:
             fault: StreamFault = _decode(event.data, StreamFault)
             return StreamEvent(fault.stream_kind, fault.stream_id, event.id, fault=fault)
-        if event.event != "entry":
+        if event.event != EventName.ENTRY:
             return None
         told: StreamEntry = _decode(event.data, StreamEntry)
         stream = (told.stream_kind, told.stream_id)
@@ -161,7 +145,13 @@ class JournalFollow(Follow[StreamEvent]):
 
     def _goes_on_from(self, event: ServerSentEvent) -> bool:
         """Every one does: what a filter left out on the way need not be read again."""
-        return event.event in ("head", "heartbeat")
+        return event.event in (EventName.HEAD, EventName.HEARTBEAT)
+
+
+def open_follow(call: Call[Any], patience: Patience, environment: Environment) -> Follow[Any]:
+    """The follower that a call begins."""
+    kind = JournalFollow if call.answer is StreamEvent else StreamFollow
+    return kind(call, patience, environment)
 
 
 def _decode(data: str | msgspec.Raw, kind: type[Any]) -> Any:
@@ -173,9 +163,9 @@ def _decode(data: str | msgspec.Raw, kind: type[Any]) -> Any:
 
 def _refuse_for_good(end: StreamEnd) -> None:
     """The error for an end that another connection would not change."""
-    if end.reason == "permission_lost":
+    if end.reason == EndReason.PERMISSION_LOST:
         raise Forbidden(end.message or "the key may not follow this any more", {"reason": end.reason})
-    if end.reason == "ledger_corrupt":
+    if end.reason == EndReason.LEDGER_CORRUPT:
         error = LedgerCorrupt.__new__(LedgerCorrupt)
         BeliefServerError.__init__(error, end.message or end.reason, {"reason": end.reason})
         raise error

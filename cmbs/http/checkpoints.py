@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
 from cmbs.api.errors import TransportCode, TransportError
-from cmbs.http.exchange import TEXT, Request, Response
+from cmbs.http.exchange import TEXT, Request, Response, encode_answer
 from cmbs.transparency.kernel.documents import describe_checkpoint, describe_consistency
 from cmbs.transparency.notary import Notary
 
 T = TypeVar("T")
 
-_ENCODE = msgspec.json.Encoder().encode
 _VARY = ("vary", "accept")
 
 
@@ -29,28 +26,28 @@ class CheckpointRoutes:
         """The note, as text or as JSON."""
         note = await self._read(lambda notary: notary.checkpoint())
         if _prefers_json(request.header("accept")):
-            return Response(200, _ENCODE(describe_checkpoint(note)), [_VARY])
+            return Response(200, encode_answer(describe_checkpoint(note)), [_VARY])
         return Response(200, note.encoded.encode(), [_VARY, ("content-type", TEXT)])
 
     async def sign_checkpoint(self, _: Request) -> Response:
         """Record and sign."""
         note = await self._read(lambda notary: notary.publish())
-        return Response(200, _ENCODE(describe_checkpoint(note)))
+        return Response(200, encode_answer(describe_checkpoint(note)))
 
     async def get_checkpoint_keys(self, _: Request) -> Response:
         """The public keys."""
-        return Response(200, _ENCODE(await self._read(lambda notary: notary.keys())))
+        return Response(200, encode_answer(await self._read(lambda notary: notary.keys())))
 
     async def prove_consistency(self, request: Request) -> Response:
         """From a kept size to the last checkpoint."""
         old_size = request.query.get("from", 0)
         note, path = await self._read(lambda notary: notary.consistency(old_size))
-        return Response(200, _ENCODE(describe_consistency(note, old_size, path)))
+        return Response(200, encode_answer(describe_consistency(note, old_size, path)))
 
     async def prove_stream_head(self, request: Request) -> Response:
         """The newest record of a stream."""
         found = await self._read(lambda notary: notary.record_of(request.params["stream_id"]))
-        return Response(200, _ENCODE(found))
+        return Response(200, encode_answer(found))
 
     async def _read(self, read: Callable[[Notary], T]) -> T:
         notary = self._notary

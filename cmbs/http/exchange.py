@@ -24,13 +24,15 @@ from cmbs.ledger import StoredEntry, canonical
 from cmbs.messages import Actor
 
 T = TypeVar("T")
+AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
-# One entity tag, weak or not; the quotes are often forgotten, and an audit head has none.
+# The bytes of an answer, which is a value of its type and no text that was written elsewhere.
+encode_answer: Callable[[msgspec.Struct], bytes] = msgspec.json.Encoder().encode
+
 # Characters of what was sent that an error shows.
 _SHOWN = 64
+# One entity tag, weak or not; the quotes are often forgotten, and an audit head has none.
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^",\s]+))')
-
-
 NOT_MODIFIED = 304
 TEXT = "text/plain; charset=utf-8"
 # What an answer says from which the bulk was left out, because the caller can do without.
@@ -316,6 +318,14 @@ def whole_number(name: str, text: str) -> int:
 def read_moment(at: str | None) -> int | str | None:
     """A query parameter that names an event: a seq, or else an id."""
     return int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < len("1" * 17) else at
+
+
+def build_answer(kind: type[AnswerT], *sources: object, **fields: Any) -> AnswerT:
+    """Build an answer: each field is taken from `fields`, or else from the first source that has it."""
+    for name in kind.__struct_fields__:
+        if name not in fields:
+            fields[name] = next(getattr(source, name) for source in sources if hasattr(source, name))
+    return kind(**fields)
 
 
 def encode_entry(stored: StoredEntry) -> bytes:

@@ -65,13 +65,6 @@ _POLICY_FILE = {
     "required": ["format"],
     "properties": {"format": {"const": POLICY_FORMAT}},
 }
-_EVENTS = (
-    "retry: 1000\n"
-    f'id: 1\nevent: head\ndata: {{"seq":2,"event_id":"{EVENT_IDS[2]}","event_hash":"9f86…0a08"}}\n\n'
-    f'id: 2\nevent: entry\ndata: {{"event_id":"{EVENT_IDS[2]}","seq":2,"verb":"ELIMINATE"}}\n\n'
-    'id: 2\nevent: heartbeat\ndata: {"at":"2026-01-01T00:00:05.000000Z","seq":2}\n\n'
-    'event: end\ndata: {"reason":"shutdown"}\n\n'
-)
 # `api/kit.schema.json`
 _KIT_FILE = {
     "title": "KitFile",
@@ -182,6 +175,7 @@ def openapi_document() -> dict[str, Any]:
     """Return the whole document as plain data."""
     types = [operation.response for operation in OPERATIONS]
     types += [each.body for each in OPERATIONS if each.body is not None and each.body is not TextFile]
+    types += [kind for each in EVENT_OPERATIONS for kind in each.events.values()]
     types += [ErrorResponse, *entry_schemas.PAYLOADS, *entry_schemas.OUTCOMES]
     _, described = describe_types(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
     # Through JSON, which turns the tuples among the defaults into lists.
@@ -393,7 +387,12 @@ def _describe_failures(codes: Iterable[str]) -> dict[str, Any]:
 
 def _describe_content(operation: Operation, examples: Examples) -> dict[str, Any]:
     if operation.is_followed:
-        return {MEDIA_TYPE: {"schema": _TEXT, "example": _EVENTS}}
+        # The document has no words for the data of an event; it is JSON.
+        data = {
+            str(name): {"$ref": schemas.REFERENCE.format(name=kind.__name__)} for name, kind in operation.events.items()
+        }
+        example = examples.responses[operation.operation_id]["events"]
+        return {MEDIA_TYPE: {"schema": _TEXT, "example": example, "x-cmbs-events": data}}
     example = examples.responses[operation.operation_id]
     content = _describe_json(operation.response, example=example)
     if operation.file:

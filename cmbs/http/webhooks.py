@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from cmbs.api import webhooks as schemas
-from cmbs.http.exchange import Request, Response, cursor_of
+from cmbs.http.exchange import Request, Response, build_answer, cursor_of, encode_answer
 from cmbs.http.spaces.reading import PageSize, require_operator
 from cmbs.messages import Actor
 from cmbs.webhooks.kernel.events import Webhook
@@ -18,7 +18,6 @@ from cmbs.webhooks.kernel.model import Delivery, Filters, Settings
 from cmbs.webhooks.kernel.payload import write_body
 from cmbs.webhooks.registry import Registered, WebhookRegistry
 
-_ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 
 
@@ -47,7 +46,7 @@ class WebhookRoutes:
         found.sort(key=lambda each: each.webhook_id)
         more = cursor_of(found[limit - 1].webhook_id) if len(found) > limit else None
         webhooks = [self._describe(each) for each in found[:limit]]
-        return Response(200, _ENCODE({"webhooks": webhooks, "next_cursor": more}))
+        return Response(200, encode_answer(schemas.WebhooksPage(webhooks, more)))
 
     async def get_webhook(self, request: Request) -> Response:
         """A webhook."""
@@ -81,13 +80,13 @@ class WebhookRoutes:
         """Queue a test event."""
         name = request.params["webhook_id"]
         delivery = await self._run(request, lambda actor: self._registry.test(name, actor))
-        return Response(200, _ENCODE({"delivery": _describe_delivery(delivery)}))
+        return Response(200, encode_answer(schemas.DeliveryResponse(_describe_delivery(delivery))))
 
     async def redeliver(self, request: Request) -> Response:
         """Send something once more."""
         name, delivery_id = request.params["webhook_id"], request.params["delivery_id"]
         delivery = await self._run(request, lambda actor: self._registry.redeliver(name, delivery_id, actor))
-        return Response(200, _ENCODE({"delivery": _describe_delivery(delivery)}))
+        return Response(200, encode_answer(schemas.DeliveryResponse(_describe_delivery(delivery))))
 
     async def list_deliveries(self, request: Request) -> Response:
         """A page of deliveries, the newest first."""
@@ -103,48 +102,40 @@ class WebhookRoutes:
         found.sort(key=_place_of, reverse=True)
         more = cursor_of(*_place_of(found[limit - 1])) if len(found) > limit else None
         deliveries = [_describe_delivery(each) for each in found[:limit]]
-        return Response(200, _ENCODE({"deliveries": deliveries, "next_cursor": more}))
+        return Response(200, encode_answer(schemas.DeliveriesPage(deliveries, more)))
 
     async def _answer(self, request: Request, act: Callable[[str, Actor], Webhook]) -> Response:
         name = request.params["webhook_id"]
         webhook = await self._run(request, lambda actor: act(name, actor))
-        return Response(200, _ENCODE({"webhook": self._describe(webhook)}))
+        return Response(200, encode_answer(schemas.WebhookResponse(self._describe(webhook))))
 
     async def _run(self, request: Request, act: Callable[[Actor], Any]) -> Any:
         require_operator(request.actor)
         return await asyncio.to_thread(act, request.actor)
 
     def _encode_registered(self, registered: Registered) -> bytes:
-        content: dict[str, Any] = {"webhook": self._describe(registered.webhook)}
-        content |= {"replayed": True} if registered.secret is None else {"secret": registered.secret}
-        return _ENCODE(content)
+        secret = registered.secret
+        return encode_answer(
+            schemas.WebhookSecretResponse(self._describe(registered.webhook), secret, replayed=secret is None)
+        )
 
-    def _describe(self, webhook: Webhook) -> dict[str, Any]:
-        settings, key = webhook.settings, self._registry.key
+    def _describe(self, webhook: Webhook) -> schemas.WebhookItem:
+        key = self._registry.key
         status = "active" if webhook.disabled is None else "disabled"
         if key is not None and not key.accepts(webhook):
             status = "unusable"
-        optional = {
-            "overlap_until": webhook.overlap_until,
-            "disabled_because": webhook.disabled,
-            "disabled_reason": webhook.disabled_reason or None,
-            "disabled_ts": webhook.disabled_ts,
-            "failing_since": webhook.failing_since,
-        }
-        return {
-            "webhook_id": settings.webhook_id,
-            "url": settings.url,
-            "events": settings.events,
-            "filters": settings.filters,
-            "description": settings.description,
-            "status": status,
-            "secret_generation": webhook.generation,
-            "created_ts": webhook.created_ts,
-            "created_by": webhook.created_by.id,
-            "n_pending": len(webhook.pending),
-            "audit_event_id": webhook.head_event_id,
-            **{name: value for name, value in optional.items() if value is not None},
-        }
+        return build_answer(
+            schemas.WebhookItem,
+            webhook.settings,
+            webhook,
+            status=status,
+            secret_generation=webhook.generation,
+            created_by=webhook.created_by.id,
+            n_pending=len(webhook.pending),
+            audit_event_id=webhook.head_event_id,
+            disabled_because=webhook.disabled,
+            disabled_reason=webhook.disabled_reason or None,
+        )
 
 
 def _status_of(delivery: Delivery) -> str:
@@ -155,24 +146,13 @@ def _place_of(delivery: Delivery) -> tuple[str, str]:
     return delivery.ts, delivery.delivery_id
 
 
-def _describe_delivery(delivery: Delivery) -> dict[str, Any]:
-    attempts = [
-        {
-            "number": each.number,
-            "ts": each.ts,
-            "status": each.status,
-            "duration_ms": each.duration_ms,
-            "error": each.error or None,
-        }
-        for each in delivery.attempts
-    ]
-    return {
-        "delivery_id": delivery.delivery_id,
-        "type": delivery.event.type,
-        "status": _status_of(delivery),
-        "ts": delivery.ts,
-        "n_attempts": delivery.n_attempts,
-        "attempts": attempts,
-        "payload": msgspec.Raw(write_body(delivery.event)),
-        **({} if delivery.next_at is None else {"next_at": delivery.next_at}),
-    }
+def _describe_delivery(delivery: Delivery) -> schemas.DeliveryItem:
+    attempts = [build_answer(schemas.AttemptItem, each, error=each.error or None) for each in delivery.attempts]
+    return build_answer(
+        schemas.DeliveryItem,
+        delivery,
+        type=delivery.event.type,
+        status=_status_of(delivery),
+        attempts=attempts,
+        payload=msgspec.Raw(write_body(delivery.event)),
+    )

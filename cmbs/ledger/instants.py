@@ -7,9 +7,21 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from msgspec import Meta
 
 from cmbs.errors import InvalidRequest
 
+# How a schema describes one.
+Timestamp = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
+        description="RFC 3339 in UTC, with microseconds.",
+        extra_json_schema={"format": "date-time"},
+    ),
+]
 FIRST = "0001-01-01T00:00:00.000000Z"
 LAST = "9999-12-31T23:59:59.999999Z"
 

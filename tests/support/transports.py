@@ -95,7 +95,9 @@ class InPython:
             case "list obligations":
                 reach = server.reach(session_id)
                 views = server.obligations(session_id)
-                return {"obligations": [{**view._asdict(), "reach": reach[view[0]]._asdict()} for view in views]}
+                return {
+                    "obligations": [{**view._asdict(), "reach": msgspec.to_builtins(reach[view[0]])} for view in views]
+                }
             case "list survivors":
                 survivors, belief = server.survivors(session_id, **message)
                 attributes = server.attributes(session_id, survivors)
@@ -110,7 +112,7 @@ class InPython:
         if isinstance(outcome, EnterOutcome):
             session = self._server.current_session(session_id)
             seq = seq_at(session, outcome.audit_event_id)
-            return {"reach": reach_at(session, message["obligation_id"], seq)._asdict()}
+            return {"reach": msgspec.to_builtins(reach_at(session, message["obligation_id"], seq))}
         refusal = self._server.explain(session_id, outcome.audit_event_id)
         return {} if refusal is None else {"refusal": refusal}
 

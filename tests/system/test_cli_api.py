@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cmbs.api.operations import OPERATIONS
+from cmbs.api.operations import ALL_OPERATIONS
 from tests.support.cli import invoke
 from tests.support.http_server import serving
 from tests.support.transports import ONTOLOGY
@@ -74,7 +74,7 @@ def test_a_call_that_makes_no_sense_is_refused(
 def test_operations_and_their_arguments_are_listed() -> None:
     listed = invoke("api", "--list")
     assert listed.exit_code == 0, listed.output
-    assert [each.operation_id for each in OPERATIONS if each.operation_id not in listed.stdout] == []
+    assert [each.operation_id for each in ALL_OPERATIONS if each.operation_id not in listed.stdout] == []
     assert "belief:write" in listed.stdout
     arguments = invoke("api", "observe", "--list").stdout
     assert [word for word in ("session_id", "probe_id", "required", "seen_at") if word not in arguments] == []
@@ -98,7 +98,7 @@ def test_help_after_an_operation_is_about_that_operation() -> None:
 @pytest.mark.req("CLIENT-12")
 def test_what_is_listed_for_a_program_has_one_line_for_each_row() -> None:
     listed = invoke("api", "--list", COLUMNS="40").stdout.splitlines()
-    assert [line.split()[0] for line in listed[1:]] == [each.operation_id for each in OPERATIONS]
+    assert [line.split()[0] for line in listed[1:]] == [each.operation_id for each in ALL_OPERATIONS]
     (line,) = (each for each in listed if each.startswith("put_kit "))
     assert line.split()[1:4] == ["spaces:operate", "POST", "/v1/kits"]
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cmbs.belief.kernel.kit_stream import MediaType
@@ -72,7 +73,7 @@ def tell_in_python() -> list[Any]:
 
         def observe(**look: Any) -> Any:
             answer = server.observe(session_id, **look)
-            looks = [each._asdict() for each in answer.seen_before]
+            looks = [msgspec.structs.asdict(each) for each in answer.seen_before]
             return {**answer._asdict(), "snapshot": answer.snapshot.to_dict(), "seen_before": looks}
 
         return tell(observe, lambda: server.probes(session_id).to_dict())

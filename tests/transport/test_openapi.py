@@ -16,7 +16,7 @@ from schemathesis.core.result import Ok
 from cmbs.api.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
 from cmbs.api.examples import load_examples
 from cmbs.api.operation import Operation, TextFile
-from cmbs.api.operations import EVENT_OPERATIONS, OPERATIONS
+from cmbs.api.operations import ALL_OPERATIONS, EVENT_OPERATIONS, OPERATIONS
 from cmbs.api.operations.webhooks import WEBHOOK_OPERATIONS
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
@@ -147,7 +147,7 @@ def test_it_is_openapi_3_1_that_a_tool_can_load() -> None:
     found = [result.ok() for result in results if isinstance(result, Ok)]
     assert len(found) == len(results)
     assert {(operation.method.upper(), operation.path) for operation in found} == {
-        (operation.method, operation.path) for operation in (*OPERATIONS, *EVENT_OPERATIONS)
+        (operation.method, operation.path) for operation in ALL_OPERATIONS
     }
 
 
@@ -354,6 +354,17 @@ def test_every_example_of_an_operation_is_valid_and_a_changed_one_is_not(subtest
                         assert check.is_valid(changed) == lenient, name
 
 
+@pytest.mark.req("BS-8-OPENAPI-03", "LIVE-01")
+def test_the_data_of_each_event_is_as_the_document_says() -> None:
+    for operation in EVENT_OPERATIONS:
+        media = describe(operation)["responses"]["200"]["content"]["text/event-stream"]
+        lines = [line for line in media["example"].splitlines() if line.startswith(("event: ", "data: "))]
+        sent = {lines[n].removeprefix("event: "): lines[n + 1].removeprefix("data: ") for n in range(0, len(lines), 2)}
+        assert list(sent) == ["head", "entry", "end"]
+        for name, data in sent.items():
+            assert validator(media["x-cmbs-events"][name]).is_valid(json.loads(data)), (operation.operation_id, name)
+
+
 def test_the_examples_of_headers_are_valid() -> None:
     headers = document()["components"]["headers"].values()
     assert [header for header in headers if not validator(header["schema"]).is_valid(header["example"])] == []
@@ -363,5 +374,5 @@ def test_the_examples_of_headers_are_valid() -> None:
 def test_every_operation_has_examples() -> None:
     # `make lint` records them again and compares them down to the hashes.
     examples = load_examples()
-    assert examples.responses.keys() == {operation.operation_id for operation in OPERATIONS}
+    assert examples.responses.keys() == {operation.operation_id for operation in ALL_OPERATIONS}
     assert examples.requests.keys() == {each.operation_id for each in OPERATIONS if each.method != "GET"}

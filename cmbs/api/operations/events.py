@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cmbs.api.entries import AuditEvent
 from cmbs.api.errors import TransportCode
 from cmbs.api.examples import SESSION_ID
 from cmbs.api.operation import Operation, Parameter
 from cmbs.api.spaces import SpaceEvent
-from cmbs.api.streams import StreamEntry, StreamKind
+from cmbs.api.streams import (
+    EventName,
+    StreamEnd,
+    StreamEntry,
+    StreamEvent,
+    StreamFault,
+    StreamHead,
+    StreamHeartbeat,
+    StreamKind,
+)
 from cmbs.errors import ErrorCode
 from cmbs.identity.kernel.scopes import Scope
 
@@ -50,6 +61,8 @@ _ERRORS = (
     TransportCode.BUSY,
 )
 
+_COMMON: dict[str, Any] = {EventName.HEAD: StreamHead, EventName.HEARTBEAT: StreamHeartbeat, EventName.END: StreamEnd}
+
 # A table of its own: an answer that goes on is no document, so it has no fields, no entity tag and no length.
 EVENT_OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -63,7 +76,7 @@ EVENT_OPERATIONS: tuple[Operation, ...] = (
         errors=(*_ERRORS, ErrorCode.SESSION_NOT_FOUND),
         indivisible=True,
         beyond_stream=True,
-        is_followed=True,
+        events={**_COMMON, EventName.ENTRY: AuditEvent},
     ),
     Operation(
         "GET",
@@ -78,7 +91,7 @@ EVENT_OPERATIONS: tuple[Operation, ...] = (
         scope=Scope.SPACES_READ,
         indivisible=True,
         beyond_stream=True,
-        is_followed=True,
+        events={**_COMMON, EventName.ENTRY: SpaceEvent},
     ),
     Operation(
         "GET",
@@ -89,12 +102,12 @@ EVENT_OPERATIONS: tuple[Operation, ...] = (
         ' event `entry` whose `data` is `{"stream_kind": …, "stream_id": …, "entry": {…}}`, and whose `id` is a cursor'
         " that is good at every process over the same store. No entry is left out, and those of one stream come in"
         " order. Where a stream does not verify, an event `corrupt` stands in the place of its entries.",
-        StreamEntry,
+        StreamEvent,
         query=(_BEGINNING, _CURSOR, *_FILTERS),
         errors=_ERRORS,
         scope=None,
         any_key=True,
         indivisible=True,
-        is_followed=True,
+        events={**_COMMON, EventName.ENTRY: StreamEntry, EventName.CORRUPT: StreamFault},
     ),
 )

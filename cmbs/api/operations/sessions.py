@@ -9,6 +9,7 @@ from cmbs.api.operation import Operation, Parameter
 from cmbs.api.operations.graphs import GRAPH_OPERATIONS
 from cmbs.api.operations.proofs import SESSION_PROOFS
 from cmbs.api.parameters import AFTER, AT, CURSOR, FROM, ID_TEXT, LIMIT, SESSION_FILTERS, SINCE_EVENT, TO, WAIT
+from cmbs.belief.kernel.contradictions import ContradictionResponse
 from cmbs.errors import ErrorCode
 from cmbs.identity.kernel.scopes import Reach, Scope
 
@@ -211,7 +212,7 @@ SESSION_OPERATIONS: tuple[Operation, ...] = (
         "Which reports to doubt, where nothing is left",
         "The causes that one report alone speaks against, the smallest sets of reports whose being wrong would explain"
         " the contradiction, and the shortest list of looks to take again. A fork goes on without a doubted report.",
-        histories.ContradictionResponse,
+        ContradictionResponse,
         errors=_SESSION,
     ),
     Operation(

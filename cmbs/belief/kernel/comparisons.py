@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import combinations, islice, takewhile
 from math import log2
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Meta
 
 from cmbs.belief.kernel.looks import Applied
 from cmbs.belief.kernel.search import MAX_IDS_SEARCHED, TextSearch
@@ -20,6 +23,7 @@ _MAX_CONCLUSIONS_NAMED = 10
 
 # Where a page of changes ended: the seq of an event, and how many of its changes were shown.
 Place: TypeAlias = tuple[int, int]
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class ChangeKind(StrEnum):
@@ -33,15 +37,15 @@ class ChangeKind(StrEnum):
     REFUSED = "refused"
 
 
-class Change(NamedTuple):
-    """One thing that happened: `id` is the hypothesis, obligation or conclusion; of a refusal, its reason."""
+class SessionChangeItem(msgspec.Struct, frozen=True):
+    """One thing that happened."""
 
     kind: ChangeKind
-    seq: int
+    seq: Count
     event_id: str
-    id: str | None = None
-    source_id: str | None = None
-    observation_id: str | None = None
+    id: Annotated[str | None, Meta(description="The hypothesis, obligation or conclusion; of a refusal, the reason.")]
+    source_id: Annotated[str | None, Meta(description="Of an elimination.")]
+    observation_id: Annotated[str | None, Meta(description="Of an elimination.")]
 
 
 class SessionDiff(NamedTuple):
@@ -53,34 +57,31 @@ class SessionDiff(NamedTuple):
     n_survivors_before: int
     n_survivors_after: int
     counts: dict[str, int]
-    changes: list[Change]
+    changes: list[SessionChangeItem]
     next_place: Place | None
 
 
-class SourceReport(NamedTuple):
+class SourceItem(msgspec.Struct, frozen=True):
     """What one source did. Ids that are not in the universe count nowhere."""
 
     source_id: str
-    events: int
-    # Taken out by this source; listed by it after another source, or it itself, had taken them out.
-    eliminated: int
-    already_eliminated_by_others: int
-    already_eliminated_by_itself: int
-    # Listed by this source and by no other.
-    only_here: int
-    bits: float
-    # Accepted conclusions that it has eliminated, and whether an event of it left no survivor.
-    contradicted_conclusions: list[str]
-    left_none: bool
+    events: Count
+    eliminated: Annotated[int, Meta(ge=0, description="Hypotheses that it was the first to list.")]
+    already_eliminated_by_others: Count
+    already_eliminated_by_itself: Count
+    only_here: Annotated[int, Meta(ge=0, description="Hypotheses that it has listed and no other source.")]
+    bits: Annotated[float, Meta(ge=0, description="By how much its events reduced log2 of the survivors.")]
+    contradicted_conclusions: Annotated[list[str], Meta(description="Accepted conclusions that it has eliminated.")]
+    left_none: Annotated[bool, Meta(description="Whether the last survivor was eliminated by it.")]
 
 
-class Agreement(NamedTuple):
-    """Two sources: how many ids both have listed, and what share that is of the ids that either has."""
+class AgreementItem(msgspec.Struct, frozen=True):
+    """How far two sources agree on what to eliminate."""
 
     source_id: str
     other_source_id: str
-    both: int
-    share: float
+    both: Annotated[int, Meta(ge=0, description="Hypotheses that both have listed.")]
+    share: Annotated[float, Meta(ge=0, le=1, description="Their share of those that either has listed.")]
 
 
 class SourceComparison(NamedTuple):
@@ -92,8 +93,8 @@ class SourceComparison(NamedTuple):
     n_survivors: int
     # Ids that several sources have listed.
     agreed: int
-    sources: list[SourceReport]
-    agreements: list[Agreement]
+    sources: list[SourceItem]
+    agreements: list[AgreementItem]
     next_source_id: str | None
 
 
@@ -110,10 +111,10 @@ def compare_moments(
     counts.update(change.kind.value for changes in others.values() for change in changes)
     first, shown = (start + 1, 0) if after is None else (max(after[0], start + 1), after[1])
     search = TextSearch(text, session.attributes)
-    page: list[Change] = []
+    page: list[SessionChangeItem] = []
     place: Place | None = None
 
-    def list_changes() -> Iterator[tuple[Place, Change]]:
+    def list_changes() -> Iterator[tuple[Place, SessionChangeItem]]:
         for seq in range(first, end + 1):
             skipped = shown if seq == first else 0
             for number, change in enumerate(_changes_of(session, seq, eliminations, others, skipped), skipped):
@@ -158,13 +159,13 @@ def _list_later(session: Session, seq: int) -> Iterator[tuple[tuple[str, str], A
     return takewhile(lambda item: item[1].seq > seq, session.observations.newest_first())
 
 
-def _other_changes(session: Session, start: int, end: int) -> dict[int, list[Change]]:
+def _other_changes(session: Session, start: int, end: int) -> dict[int, list[SessionChangeItem]]:
     """Everything but eliminations, by seq."""
-    found: dict[int, list[Change]] = defaultdict(list)
+    found: dict[int, list[SessionChangeItem]] = defaultdict(list)
 
     def note(kind: ChangeKind, seq: int | None, name: str | None) -> None:
         if seq is not None and start < seq <= end:
-            found[seq].append(Change(kind, seq, session.events.at(seq)[0], name))
+            found[seq].append(SessionChangeItem(kind, seq, session.events.at(seq)[0], name, None, None))
 
     for name, record in session.obligations.items():
         note(ChangeKind.OBLIGATION_ENTERED, record.entered_seq, name)
@@ -185,15 +186,15 @@ def _changes_of(
     session: Session,
     seq: int,
     eliminations: dict[int, tuple[tuple[str, str], Applied]],
-    others: dict[int, list[Change]],
+    others: dict[int, list[SessionChangeItem]],
     skipped: int,
-) -> Iterator[Change]:
+) -> Iterator[SessionChangeItem]:
     """The changes of one event, less the first ones."""
     if seq in eliminations:
         (source_id, observation_id), record = eliminations[seq]
         event_id = session.events.at(seq)[0]
         for hypothesis_id in islice(record.applied, skipped, None):
-            yield Change(ChangeKind.ELIMINATED, seq, event_id, hypothesis_id, source_id, observation_id)
+            yield SessionChangeItem(ChangeKind.ELIMINATED, seq, event_id, hypothesis_id, source_id, observation_id)
     else:
         yield from islice(others.get(seq, ()), skipped, None)
 
@@ -235,9 +236,9 @@ class _Tally:
         self._bits[source_id] += log2(left or 1) - log2(remaining or 1)
         return remaining
 
-    def report(self, source_id: str) -> SourceReport:
+    def report(self, source_id: str) -> SourceItem:
         contradicted = sorted({name for _, name in self._session.conclusions if self._by.get(name) == source_id})
-        return SourceReport(
+        return SourceItem(
             source_id,
             self._events[source_id],
             self._applied[source_id],
@@ -249,9 +250,9 @@ class _Tally:
             source_id in self._left_none,
         )
 
-    def agreements(self) -> Iterable[Agreement]:
+    def agreements(self) -> Iterable[AgreementItem]:
         largest = sorted(self.listed, key=lambda name: (-len(self.listed[name]), name))[:MAX_SOURCES_COMPARED]
         for one, other in combinations(sorted(largest), 2):
             both = len(self.listed[one] & self.listed[other])
             either = len(self.listed[one] | self.listed[other])
-            yield Agreement(one, other, both, both / either if either else 0.0)
+            yield AgreementItem(one, other, both, both / either if either else 0.0)

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
+import msgspec
+from msgspec import Meta
+
+from cmbs.belief.kernel.comparisons import Count
 from cmbs.belief.kernel.looks import Applied, Observation
 from cmbs.belief.kernel.session import Session
 
@@ -25,57 +29,66 @@ MAX_STEPS = 20_000
 _Places: TypeAlias = tuple[int, ...]
 
 
-class Report(NamedTuple):
+class ReportItem(msgspec.Struct, frozen=True):
     """A report, by where it stands in the log."""
 
-    seq: int
+    seq: Count
     event_id: str
     source_id: str
     observation_id: str
-    # Of a look: what was asked.
-    probe_id: str | None = None
+    probe_id: Annotated[str | None, Meta(description="What was asked, where a provider worked out what it rules out.")]
 
 
-class Explanation(NamedTuple):
-    """Reports that, all wrong, would let these causes be true, and fewer would not; the first causes, by id."""
-
-    reports: list[Report]
-    causes: list[str]
-    n_causes: int
-
-
-class LoneWord(NamedTuple):
+class LoneWordItem(msgspec.Struct, frozen=True):
     """A cause that one report alone speaks against."""
 
     hypothesis_id: str
-    report: Report
+    report: ReportItem
 
 
-class Contradiction(NamedTuple):
-    """What explains that nothing is left.
+class ExplanationItem(msgspec.Struct, frozen=True):
+    """Reports that, all wrong, would let these causes be true, and fewer would not."""
 
-    `smallest` is how many reports must be wrong at least. `look_again` is a shortest list of reports of which at least
-    one is wrong, if no more are wrong than must be; where `is_shortest` is False, a shorter list may do. Where
-    `is_exhaustive` is False, there may be explanations that are not counted.
-    """
+    reports: list[ReportItem]
+    causes: Annotated[list[str], Meta(description=f"The first {MAX_NAMED}, by id.")]
+    n_causes: Count
+
+
+class ContradictionResponse(msgspec.Struct, frozen=True):
+    """What explains that nothing is left of a session; empty lists where something is."""
 
     contradiction: bool
-    # The event after which nothing was left.
-    left_none: Report | None = None
-    smallest: int = 0
-    alone: Sequence[LoneWord] = ()
-    n_alone: int = 0
-    explanations: Sequence[Explanation] = ()
-    n_explanations: int = 0
-    is_exhaustive: bool = True
-    look_again: Sequence[Report] = ()
-    is_shortest: bool = True
+    left_none: Annotated[ReportItem | None, Meta(description="The report after which nothing was left.")]
+    smallest: Annotated[Count, Meta(description="How many reports must be wrong at least.")]
+    alone: Annotated[
+        list[LoneWordItem], Meta(description=f"Causes that one report alone speaks against: the first {MAX_NAMED}.")
+    ]
+    n_alone: Count
+    explanations: Annotated[list[ExplanationItem], Meta(description=f"The smallest first, {MAX_NAMED} at most.")]
+    n_explanations: Annotated[Count, Meta(description="How many were found; more where it is not exhaustive.")]
+    exhaustive: Annotated[bool, Meta(description="Whether these are all; the smallest always are looked for.")]
+    look_again: Annotated[
+        list[ReportItem],
+        Meta(description="Reports to take again: at least one is wrong, if no more are wrong than must be."),
+    ]
+    shortest: Annotated[bool, Meta(description="Whether no shorter list would do; false where the search was cut.")]
 
 
-NO_CONTRADICTION = Contradiction(contradiction=False)
+NO_CONTRADICTION = ContradictionResponse(
+    contradiction=False,
+    left_none=None,
+    smallest=0,
+    alone=[],
+    n_alone=0,
+    explanations=[],
+    n_explanations=0,
+    exhaustive=True,
+    look_again=[],
+    shortest=True,
+)
 
 
-def explain_contradiction(session: Session) -> Contradiction:
+def explain_contradiction(session: Session) -> ContradictionResponse:
     """Which reports to doubt where nothing is left; where something is, that it is no contradiction."""
     if len(session.survivors) > 0:
         return NO_CONTRADICTION
@@ -86,46 +99,26 @@ def explain_contradiction(session: Session) -> Contradiction:
     first = [places for places in groups if len(places) == smallest]
     again, is_shortest = find_shortest_list(first)
 
-    def report(place: int) -> Report:
+    def report(place: int) -> ReportItem:
         (source_id, observation_id), record = observations[place]
-        return Report(record.seq, session.events.at(record.seq)[0], source_id, observation_id, record.probe_id)
+        return ReportItem(record.seq, session.events.at(record.seq)[0], source_id, observation_id, record.probe_id)
 
     lone = sorted((cause, places[0]) for places in first if smallest == 1 for cause in groups[places])
-    return Contradiction(
+    return ContradictionResponse(
         contradiction=True,
         left_none=report(_find_last_drop(observations)),
         smallest=smallest,
-        alone=[LoneWord(cause, report(place)) for cause, place in lone[:MAX_NAMED]],
+        alone=[LoneWordItem(cause, report(place)) for cause, place in lone[:MAX_NAMED]],
         n_alone=len(lone),
         explanations=[
-            Explanation([report(place) for place in places], sorted(groups[places])[:MAX_NAMED], len(groups[places]))
+            ExplanationItem([*map(report, places)], sorted(groups[places])[:MAX_NAMED], len(groups[places]))
             for places in kept[:MAX_NAMED]
         ],
         n_explanations=len(kept),
-        is_exhaustive=is_exhaustive and is_whole,
+        exhaustive=is_exhaustive and is_whole,
         look_again=[report(place) for place in again],
-        is_shortest=is_shortest,
+        shortest=is_shortest,
     )
-
-
-def describe_contradiction(found: Contradiction) -> dict[str, Any]:
-    """A contradiction as JSON."""
-
-    def show(report: Report | None) -> dict[str, Any] | None:
-        return None if report is None else report._asdict()
-
-    return {
-        "contradiction": found.contradiction,
-        "left_none": show(found.left_none),
-        "smallest": found.smallest,
-        "alone": [{"hypothesis_id": each.hypothesis_id, "report": show(each.report)} for each in found.alone],
-        "n_alone": found.n_alone,
-        "explanations": [{**each._asdict(), "reports": [*map(show, each.reports)]} for each in found.explanations],
-        "n_explanations": found.n_explanations,
-        "exhaustive": found.is_exhaustive,
-        "look_again": [*map(show, found.look_again)],
-        "shortest": found.is_shortest,
-    }
 
 
 def _find_last_drop(observations: Sequence[tuple[Observation, Applied]]) -> int:

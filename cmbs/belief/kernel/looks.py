@@ -7,13 +7,15 @@ probe may be looked at again, by others or later, under another observation id.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from cmbs.belief.kernel.events import Eliminate, Probe
 from cmbs.errors import Conflict, InvalidRequest
 from cmbs.ledger import Chronicle
+from cmbs.ledger.instants import Timestamp
 from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.messages import ProviderRef
 
@@ -25,6 +27,21 @@ Looks: TypeAlias = Chronicle[tuple[str, int], Observation]
 
 # How many ids an error lists.
 _MAX_LISTED = 20
+
+
+class LookItem(msgspec.Struct, frozen=True):
+    """What was seen of a probe at one time."""
+
+    audit_event_id: str
+    seq: Annotated[int, Meta(ge=0)]
+    ts: Timestamp
+    source_id: str
+    observation_id: str
+    probe_id: str
+    response: Annotated[Any, Meta(description="As it was given.")]
+    outcome_id: str | None
+    seen_at: Timestamp | None
+    actor_id: Annotated[str | None, Meta(description="The actor of the key; null if none was needed.")]
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
+import msgspec
+
 from cmbs.belief.kernel.events import DeclareConclusion, Message, RequestExit
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.nearest import MAX_COMPARED, find_nearest
@@ -16,7 +18,7 @@ from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.belief.kernel.views import active_at, reach_at, survivors_at
 from cmbs.errors import InvalidHypothesisId
-from cmbs.messages import Reach, Reason
+from cmbs.messages import ReachDetail, Reason
 
 # `code`, `message`, `field`, `found`, `accepted`, `next`, and the numbers that the reason is about.
 RefusalContent: TypeAlias = dict[str, Any]
@@ -89,7 +91,7 @@ def _explain_threshold(moment: _Moment, message: Message) -> RefusalContent:
         "accepted": reach.needed,
         "next": _describe_way_out(moment.session, name, reach),
         "obligation_id": name,
-        **reach._asdict(),
+        **msgspec.structs.asdict(reach),
     }
 
 
@@ -104,7 +106,7 @@ def _explain_active(moment: _Moment) -> RefusalContent:
         "accepted": None,
         "next": _describe_way_out(moment.session, name, reach),
         "obligation_id": name,
-        **reach._asdict(),
+        **msgspec.structs.asdict(reach),
     }
 
 
@@ -192,15 +194,15 @@ def _obligation_of(message: Message) -> str:
     return message.obligation_id
 
 
-def _reach(moment: _Moment, obligation_id: str) -> Reach:
+def _reach(moment: _Moment, obligation_id: str) -> ReachDetail:
     return reach_at(moment.session, obligation_id, moment.seq)
 
 
-def _describe_reach(reach: Reach) -> str:
+def _describe_reach(reach: ReachDetail) -> str:
     return f"{reach.needed} eliminations, {reach.eliminated} were made, and {reach.alive} hypotheses are alive"
 
 
-def _describe_way_out(session: Session, obligation_id: str, reach: Reach) -> str:
+def _describe_way_out(session: Session, obligation_id: str, reach: ReachDetail) -> str:
     missing = reach.needed - reach.eliminated
     if reach.reachable:
         what = f"eliminate {missing} more, then" if missing > 0 else "first"

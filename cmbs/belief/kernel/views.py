@@ -8,7 +8,7 @@ from cmbs.belief.kernel.session import Session, as_obligation
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.errors import EventNotFound
 from cmbs.ledger import StoredEntry
-from cmbs.messages import BeliefSnapshot, ObligationState, ObligationView, Reach
+from cmbs.messages import BeliefSnapshot, ObligationState, ObligationView, ReachDetail
 
 
 class AuditPage(NamedTuple):
@@ -61,7 +61,7 @@ def active_at(session: Session, at: int) -> tuple[str, ...]:
     )
 
 
-def reach_at(session: Session, obligation_id: str, at: int | None = None) -> Reach:
+def reach_at(session: Session, obligation_id: str, at: int | None = None) -> ReachDetail:
     """How far an obligation is from being left, or was right after event `at`; once it was left, how far it was then.
 
     Every elimination takes one of those that are alive, so whether it can be reached is settled when it is entered.
@@ -70,7 +70,8 @@ def reach_at(session: Session, obligation_id: str, at: int | None = None) -> Rea
     has_exited = record.exited_seq is not None and record.exited_seq <= seq
     gone = record.eliminated_at_exit if has_exited else len(session.universe) - len(survivors_at(session, seq))
     eliminated, alive = gone - record.eliminated_at_entry, len(session.universe) - gone
-    return Reach(record.min_total_eliminations, eliminated, alive, eliminated + alive >= record.min_total_eliminations)
+    needed = record.min_total_eliminations
+    return ReachDetail(needed, eliminated, alive, eliminated + alive >= needed)
 
 
 def seq_at(session: Session, at: int | str | None) -> int:

@@ -49,7 +49,7 @@ def describe_answer(answer: Answer, note: str | None) -> dict[str, Any]:
     if note is not None:
         content["note"] = note
     if isinstance(answer.message, EnterObligation):
-        content["reach"] = reach_at(answer.session, answer.message.obligation_id, answer.seq)._asdict()
+        content["reach"] = reach_at(answer.session, answer.message.obligation_id, answer.seq)
     refusal = refusal_of(answer)
     if refusal is not None:
         content["refusal"] = refusal

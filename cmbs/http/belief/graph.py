@@ -6,15 +6,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
+from cmbs.api.answers import Answer
+from cmbs.api.graphs import (
+    FoundNode,
+    GraphEdgeItem,
+    GraphNodeItem,
+    GraphSearchPage,
+    PathEdge,
+    PathItem,
+    SessionGraphResponse,
+)
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
-from cmbs.http.exchange import Request, Response, cursor_of, read_moment
+from cmbs.http.exchange import Request, Response, cursor_of, encode_answer, read_moment
 from cmbs.spi.graph_search import MAX_DEPTH, MAX_PAGE_SIZE, SearchBounds, SearchPage
-
-_ENCODE = msgspec.json.Encoder().encode
-
 
 # --- operations -------------------------------------------------------------------------------------------------------
 
@@ -30,18 +35,18 @@ class GraphRoutes:
         at, bounds = read_moment(request.query.get("at")), _read_bounds(request)
         session_id = request.params["session_id"]
 
-        def read() -> dict[str, Any]:
+        def read() -> SessionGraphResponse:
             page = self._graphs.list_page(session_id, bounds, at=at)
             nodes = zip(page.graph.nodes, page.node_states, strict=True)
             edges = zip(page.graph.edges, page.edge_states, strict=True)
-            return {
-                "session_id": session_id,
-                "causal_graph_version": page.graph.version,
-                "audit_head_event_id": page.event_id,
-                "nodes": [{**node._asdict(), "state": state} for node, state in nodes],
-                "edges": [{**edge._asdict(), "state": state} for edge, state in edges],
-                "next_cursor": _write_cursor(page.graph.next_cursor),
-            }
+            return SessionGraphResponse(
+                session_id,
+                page.graph.version,
+                page.event_id,
+                [GraphNodeItem(*node, state) for node, state in nodes],
+                [GraphEdgeItem(*edge, state) for edge, state in edges],
+                _write_cursor(page.graph.next_cursor),
+            )
 
         return await _respond(read)
 
@@ -58,8 +63,8 @@ class GraphRoutes:
         return await _respond(lambda: _describe(session_id, self._graphs.impact(session_id, node, bounds)))
 
 
-async def _respond(read: Callable[[], dict[str, Any]]) -> Response:
-    return Response(200, await asyncio.to_thread(lambda: _ENCODE(read())))
+async def _respond(read: Callable[[], Answer]) -> Response:
+    return Response(200, await asyncio.to_thread(lambda: encode_answer(read())))
 
 
 def _read_bounds(request: Request) -> SearchBounds:
@@ -86,19 +91,14 @@ def _write_cursor(token: str | None) -> str | None:
     return None if token is None else cursor_of(token)
 
 
-def _describe(session_id: str, page: SearchPage) -> dict[str, Any]:
+def _describe(session_id: str, page: SearchPage) -> GraphSearchPage:
     results = [
-        {
-            **found._asdict(),
-            "paths": [{"end": path.end, "edges": [edge._asdict() for edge in path.edges]} for path in found.paths],
-        }
+        FoundNode(
+            found.hypothesis_id,
+            found.label,
+            found.type,
+            [PathItem(path.end, [PathEdge(*edge) for edge in path.edges]) for path in found.paths],
+        )
         for found in page.results
     ]
-    return {
-        "session_id": session_id,
-        "causal_graph_version": page.version,
-        "total": page.total,
-        "is_cut": page.is_cut,
-        "results": results,
-        "next_cursor": _write_cursor(page.next_cursor),
-    }
+    return GraphSearchPage(session_id, page.version, page.total, page.is_cut, results, _write_cursor(page.next_cursor))

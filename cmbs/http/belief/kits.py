@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
+from cmbs.api import observations as schemas
+from cmbs.api.answers import DocumentFinding
 from cmbs.api.operation import TextFile
 from cmbs.belief.kernel.kit_stream import KitRecord, MediaType
 from cmbs.belief.server import BeliefServer
-from cmbs.http.exchange import Request, Response, cursor_of, prefers
+from cmbs.http.exchange import Request, Response, build_answer, cursor_of, encode_answer, prefers
 from cmbs.http.spaces.reading import require_operator
 
-_ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 _VARY = ("vary", "accept")
 
@@ -31,12 +29,10 @@ class KitRoutes:
         require_operator(request.actor)
         file: TextFile = request.message
         put = await asyncio.to_thread(self._kits.put, file.text, MediaType(file.media_type), request.actor)
-        warnings = [each.to_dict() for each in put.warnings]
-        content: dict[str, Any] = {"kit": _describe(put.record), "warnings": warnings}
-        if put.repeated:
-            content["replayed"] = True
+        warnings = [DocumentFinding(**each.to_dict()) for each in put.warnings]
+        content = schemas.PutKitResponse(_describe(put.record), warnings, replayed=put.repeated)
         # Relative to the path of the request, so that it is right wherever the application is mounted.
-        return Response(_CREATED, _ENCODE(content), [("location", f"kits/{quote(put.record.kit_id, safe='')}")])
+        return Response(_CREATED, encode_answer(content), [("location", f"kits/{quote(put.record.kit_id, safe='')}")])
 
     async def list_kits(self, request: Request) -> Response:
         """A page of kits."""
@@ -48,7 +44,7 @@ class KitRoutes:
             shelves = self._kits.list_kits(after, limit + 1)
             more = cursor_of(shelves[limit - 1].kit_id) if len(shelves) > limit else None
             kits = [_describe(shelf.newest) for shelf in shelves[:limit]]
-            return Response(200, _ENCODE({"kits": kits, "next_cursor": more}))
+            return Response(200, encode_answer(schemas.KitsPage(kits, more)))
 
         return await asyncio.to_thread(read)
 
@@ -62,24 +58,12 @@ class KitRoutes:
             document = self._kits.document(record)
             if prefers(request.header("accept"), MediaType.YAML, MediaType.JSON):
                 return Response(200, document.encode(), [_VARY, ("content-type", record.media_type.value)])
-            source = {"media_type": record.media_type, "text": document}
+            source = schemas.KitSource(record.media_type, document)
             contents = [_describe(each) for each in self._kits.shelf(kit_id).contents]
-            return Response(200, _ENCODE({"kit": _describe(record), "source": source, "contents": contents}), [_VARY])
+            return Response(200, encode_answer(schemas.KitResponse(_describe(record), source, contents)), [_VARY])
 
         return await asyncio.to_thread(read)
 
 
-def _describe(record: KitRecord) -> dict[str, Any]:
-    return {
-        "kit_id": record.kit_id,
-        "version": record.version,
-        "content_hash": record.content_hash,
-        "title": record.title,
-        "media_type": record.media_type,
-        "n_hypotheses": record.n_hypotheses,
-        "n_probes": record.n_probes,
-        "n_bytes": record.n_bytes,
-        "ts": record.ts,
-        "put_by": record.put_by.id,
-        "audit_event_id": record.event_id,
-    }
+def _describe(record: KitRecord) -> schemas.KitContent:
+    return build_answer(schemas.KitContent, record, put_by=record.put_by.id, audit_event_id=record.event_id)

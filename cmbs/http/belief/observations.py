@@ -7,18 +7,24 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
-
-from cmbs.api.observations import ObserveRequest
+from cmbs.api.observations import ObserveRequest, ProbesPage
 from cmbs.belief.kernel.events import Eliminate, Message
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.looks import DEFAULT_PROBES
 from cmbs.belief.observations import OBSERVER, describe_observation
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import Conflict
-from cmbs.http.exchange import Request, Response, cursor_of, read_moment, value_of, whole_number
+from cmbs.http.exchange import (
+    Request,
+    Response,
+    build_answer,
+    cursor_of,
+    encode_answer,
+    read_moment,
+    value_of,
+    whole_number,
+)
 
-_ENCODE = msgspec.json.Encoder().encode
 # Longer responses are windows of many samples, which take a while to read.
 _MAX_BODY_BYTES_READ_ON_LOOP = 16_384
 
@@ -76,7 +82,7 @@ class ObservationRoutes:
         def read() -> Response:
             page = self._server.probes(request.params["session_id"], first, limit, at=at)
             more = None if page.next_place is None else cursor_of(str(page.seq), str(page.next_place))
-            return Response(200, _ENCODE({**page.to_dict(), "next_cursor": more}))
+            return Response(200, encode_answer(build_answer(ProbesPage, page, next_cursor=more)))
 
         return await asyncio.to_thread(read)
 
@@ -89,5 +95,5 @@ class ObservationRoutes:
             looks = await asyncio.to_thread(observations.find_earlier_looks, answer)
         return {
             "observation": describe_observation(message, message.probe),
-            "seen_before": [each._asdict() for each in looks],
+            "seen_before": looks,
         }

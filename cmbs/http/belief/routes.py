@@ -11,12 +11,13 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmbs.api import histories
 from cmbs.api import sessions as schemas
-from cmbs.api.histories import ForkSessionRequest, ForkSessionResponse
+from cmbs.api.answers import ObligationItem, ObligationsResponse
+from cmbs.api.entries import AuditTraceResponse
 from cmbs.api.operations.proofs import SESSION_PROOFS, ProofKind
 from cmbs.audit.proofs import AnchorSource
 from cmbs.belief.kernel.comparisons import ChangeKind
-from cmbs.belief.kernel.contradictions import describe_contradiction
 from cmbs.belief.kernel.events import Message, UpdateCase
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.outcomes import outcome_of
@@ -32,7 +33,9 @@ from cmbs.http.exchange import (
     MINIMAL,
     Request,
     Response,
+    build_answer,
     cursor_of,
+    encode_answer,
     encode_entry,
     not_modified,
     read_moment,
@@ -51,7 +54,6 @@ T = TypeVar("T")
 # What an answer says beside its outcome.
 DescribeAnswer: TypeAlias = Callable[[Answer], Awaitable[dict[str, Any]]]
 
-_ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 _SURVIVORS = "snapshot.survivors"
 # Larger bodies are validated, and longer lists encoded, in a thread, so that they do not hold up the event loop.
@@ -145,7 +147,7 @@ class Routes:
 
     async def fork_session(self, request: Request) -> Response:
         """A fork. It reads and decides a whole prefix, so it never runs on the event loop."""
-        body: ForkSessionRequest = request.message
+        body: histories.ForkSessionRequest = request.message
         forked = await asyncio.to_thread(
             self._server.fork_session,
             request.params["session_id"],
@@ -160,7 +162,9 @@ class Routes:
         shown = schemas.SessionOrigin(origin.session_id, origin.seq, origin.event_hash, left_out)
         belief = await asyncio.to_thread(show_snapshot, forked.snapshot, whole=request.wants(_SURVIVORS))
         headers = [("location", f"../{quote(forked.session_id, safe='')}"), *_say_minimal(request)]
-        return Response(_CREATED, _ENCODE(ForkSessionResponse(forked.session_id, shown, belief)), headers)
+        return Response(
+            _CREATED, encode_answer(histories.ForkSessionResponse(forked.session_id, shown, belief)), headers
+        )
 
     async def _record(self, request: Request) -> Response:
         """A message to a session, by the table of messages."""
@@ -192,7 +196,7 @@ class Routes:
             if name is not None:
                 fields["name"] = name
             fields["snapshot"] = show_snapshot(outcome.snapshot, whole=whole)
-            return _ENCODE(request.operation.response(**fields))
+            return encode_answer(request.operation.response(**fields))
 
         is_large = whole and outcome.snapshot.n_survivors > _MAX_SURVIVORS_ENCODED_ON_LOOP
         body = await asyncio.to_thread(encode) if is_large else encode()
@@ -225,7 +229,7 @@ class Routes:
             headers = [("etag", f'"{head}"'), ("vary", "prefer"), *_say_minimal(request)]
             if at is None:
                 headers.append(say_head(self._server.seq_of(session_id, head), head))
-            return Response(200, _ENCODE(content), headers)
+            return Response(200, encode_answer(content), headers)
 
         return await self._read(read)
 
@@ -259,9 +263,9 @@ class Routes:
 
         def read() -> bytes:
             page = self._server.audit_page(request.params["session_id"], since, limit)
-            events = b",".join(map(encode_entry, page.entries))
-            cursor = _ENCODE(None if page.next_event_id is None else cursor_of(page.next_event_id))
-            return b'{"events":[%b],"next_cursor":%b}' % (events, cursor)
+            events = [msgspec.Raw(encode_entry(each)) for each in page.entries]
+            more = None if page.next_event_id is None else cursor_of(page.next_event_id)
+            return encode_answer(build_answer(AuditTraceResponse, events=events, next_cursor=more))
 
         return Response(200, await self._read(read))
 
@@ -283,20 +287,22 @@ class Routes:
             more = None if last is None else cursor_of(*last)
             names = self._server.names.read() if page else None
             rows = [
-                describe_session(
-                    row,
-                    None if names is None else names.name_of(row.summary.session_id),
-                    with_trail=asked.with_trail,
+                schemas.SessionItem(
+                    **describe_session(
+                        row,
+                        None if names is None else names.name_of(row.summary.session_id),
+                        with_trail=asked.with_trail,
+                    )
                 )
                 for row in page
             ]
-            return _ENCODE({"sessions": rows, "next_cursor": more})
+            return encode_answer(schemas.SessionsPage(rows, more))
 
         return Response(200, await self._read(read))
 
     async def describe_case(self, request: Request) -> Response:
         """What a session says of itself as a case."""
-        return Response(200, _ENCODE(await self._read(partial(self._show_case, request.params["session_id"]))))
+        return Response(200, encode_answer(await self._read(partial(self._show_case, request.params["session_id"]))))
 
     async def name_case(self, request: Request) -> Response:
         """Another name for a case, or none; it is written to the register of names."""
@@ -312,7 +318,7 @@ class Routes:
                 names.rename(session_id, name, request.actor)
             return self._show_case(session_id)
 
-        return Response(200, _ENCODE(await asyncio.to_thread(write)))
+        return Response(200, encode_answer(await asyncio.to_thread(write)))
 
     def _show_case(self, session_id: str) -> schemas.SessionCase:
         session = self._server.current_session(session_id)
@@ -339,11 +345,10 @@ class Routes:
             session_id = request.params["session_id"]
             (ids, last), belief = self._server.find_survivors(session_id, text, after, limit, at=at)
             more = None if last is None else cursor_of(last)
-            page = {"survivors": ids, "n_survivors": belief.n_survivors, "next_cursor": more}
-            page["attributes"] = self._server.attributes(session_id, ids)
-            for name in ("entropy_proxy", "terminated", "active_obligation_id", "audit_head_event_id"):
-                page[name] = getattr(belief, name)
-            return _ENCODE(page)
+            attributes = self._server.attributes(session_id, ids)
+            return encode_answer(
+                build_answer(schemas.SurvivorsPage, belief, survivors=ids, attributes=attributes, next_cursor=more)
+            )
 
         return Response(200, await (asyncio.to_thread(read) if text else self._read(read)))
 
@@ -357,11 +362,15 @@ class Routes:
 
         def read() -> bytes:
             diff = self._server.diff(session_id, start, end, after, limit, query.get("text"))
-            content = {**diff._asdict(), "changes": [each._asdict() for each in diff.changes]}
             gone = [each.id for each in diff.changes if each.kind is ChangeKind.ELIMINATED and each.id is not None]
-            content["attributes"] = self._server.attributes(session_id, gone)
-            place = content.pop("next_place")
-            return _ENCODE({**content, "next_cursor": cursor_of(*map(str, place)) if place else None})
+            return encode_answer(
+                build_answer(
+                    histories.SessionDiffPage,
+                    diff,
+                    attributes=self._server.attributes(session_id, gone),
+                    next_cursor=cursor_of(*map(str, diff.next_place)) if diff.next_place else None,
+                )
+            )
 
         return Response(200, await asyncio.to_thread(read))
 
@@ -371,18 +380,21 @@ class Routes:
 
         def read() -> bytes:
             found = self._server.sources(request.params["session_id"], after, limit)
-            content = found._asdict()
-            content["sources"] = [each._asdict() for each in found.sources]
-            content["agreements"] = [each._asdict() for each in found.agreements]
-            last = content.pop("next_source_id")
-            return _ENCODE({**content, "next_cursor": None if last is None else cursor_of(last)})
+            last = found.next_source_id
+            return encode_answer(
+                build_answer(
+                    histories.SourcesPage,
+                    found,
+                    next_cursor=None if last is None else cursor_of(last),
+                )
+            )
 
         return Response(200, await asyncio.to_thread(read))
 
     async def session_contradiction(self, request: Request) -> Response:
         """Which reports to doubt. It goes through all of them, and so never runs on the event loop."""
         found = await asyncio.to_thread(self._server.contradiction, request.params["session_id"])
-        return Response(200, _ENCODE(describe_contradiction(found)))
+        return Response(200, encode_answer(found))
 
     async def list_obligations(self, request: Request) -> Response:
         """Every obligation of a session."""
@@ -391,8 +403,8 @@ class Routes:
             session_id = request.params["session_id"]
             views, reach = self._server.obligations(session_id), self._server.reach(session_id)
             # An obligation that is entered between the two is in the later one alone.
-            items = [{**view._asdict(), "reach": reach[view.obligation_id]._asdict()} for view in views]
-            return _ENCODE({"obligations": items})
+            items = [build_answer(ObligationItem, view, reach=reach[view.obligation_id]) for view in views]
+            return encode_answer(ObligationsResponse(items))
 
         return Response(200, await self._read(read))
 
@@ -421,16 +433,16 @@ class Routes:
         content = schemas.WhoAmI(
             actor.kind, actor.id, actor.authenticated, actor.key_id, list(roles), grants.to_texts(), restricted
         )
-        return Response(200, _ENCODE(content))
+        return Response(200, encode_answer(content))
 
     async def healthz(self, _: Request) -> Response:
         """The process is alive."""
-        return Response(200, b'{"status":"ok"}')
+        return Response(200, encode_answer(schemas.Health("ok")))
 
     async def readyz(self, _: Request) -> Response:
         """The store answers, and is whole as far as this process can tell."""
         await self._read(self._check_ready)
-        return Response(200, b'{"status":"ok"}')
+        return Response(200, encode_answer(schemas.Health("ok")))
 
     async def _read(self, read: Callable[[], T]) -> T:
         """Read in a thread where the log waits for a device; the loop has better things to do."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from cmbs.api.streams import StreamHead, StreamHeartbeat
 from cmbs.errors import CmbsError
 from cmbs.http.waiting import Waiting
 from cmbs.spi.journal import JournalPlace
@@ -66,12 +67,12 @@ class Source(Protocol):
         """What comes after a place, verified: entries are those that their stream commits to."""
         ...
 
-    def describe_head(self) -> tuple[Place, dict[str, Any]]:
+    def describe_head(self) -> tuple[Place, StreamHead]:
         """Where the source ends now, and what a `head` event says of that."""
         ...
 
-    def describe_progress(self, place: Place) -> dict[str, Any]:
-        """What a heartbeat says of how far the source is known to reach; never touches the log."""
+    def describe_progress(self, place: Place, at: str) -> StreamHeartbeat:
+        """What a heartbeat says of how far the source is known to reach at a moment; never touches the log."""
         ...
 
     def name_place(self, place: Place) -> str | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cmbs.api.errors import TransportCode, TransportError
+from cmbs.api.streams import EndReason, EventName, StreamEnd, StreamHead
 from cmbs.errors import CmbsError, Forbidden, LedgerCorrupt, StoreUnavailable, Unauthenticated
 from cmbs.http.live.feed import Feed, Item, Place, Source, wait_for
-from cmbs.http.live.frames import RETRY, EndReason, EventName, encode_json
+from cmbs.http.live.frames import RETRY, encode_json
 from cmbs.http.waiting import Waiting
 from cmbs.messages import Actor
 from cmbs.spi import Clock
@@ -96,7 +97,7 @@ class Followers:
                 {"limit": "max_followers", "maximum": self._max_followers},
             )
 
-    def open(self, source: Source, start: Place, end: Place, head: dict[str, Any], caller: Caller) -> Follower:
+    def open(self, source: Source, start: Place, end: Place, head: StreamHead, caller: Caller) -> Follower:
         """A follower of a source, which ends at `end` now, from a place on; it counts until it is closed.
 
         BUSY where there is no room.
@@ -125,7 +126,7 @@ class Followers:
 class Follower:
     """One follower: the chunks that go to it, one after the other."""
 
-    def __init__(self, followers: Followers, feed: Feed, start: Place, head: dict[str, Any], caller: Caller) -> None:
+    def __init__(self, followers: Followers, feed: Feed, start: Place, head: StreamHead, caller: Caller) -> None:
         self.feed = feed
         # Set when there may be something to do: more entries, the caller gone, the server about to stop.
         self.wakeup = asyncio.Event()
@@ -155,7 +156,7 @@ class Follower:
                 yield _describe_end(exc)
                 return
             if self._followers.waiting.is_draining:
-                yield encode_json(EventName.END, {"reason": EndReason.SHUTDOWN})
+                yield encode_json(EventName.END, StreamEnd(EndReason.SHUTDOWN))
                 return
             if self._is_current():
                 await wait_for(self.wakeup, self._next_heartbeat - asyncio.get_running_loop().time())
@@ -211,8 +212,8 @@ class Follower:
         self._next_heartbeat = asyncio.get_running_loop().time() + self._followers.heartbeat_seconds
 
     def _describe_heartbeat(self) -> bytes:
-        content = {"at": self._followers.clock.now(), **self.feed.source.describe_progress(self.feed.end)}
-        return encode_json(EventName.HEARTBEAT, content, self._cursor())
+        progress = self.feed.source.describe_progress(self.feed.end, self._followers.clock.now())
+        return encode_json(EventName.HEARTBEAT, progress, self._cursor())
 
 
 def _describe_end(error: CmbsError | TransportError) -> bytes:
@@ -226,5 +227,5 @@ def _describe_end(error: CmbsError | TransportError) -> bytes:
             reason = EndReason.STORE_UNAVAILABLE
         case _:
             reason = EndReason.FAILED
-    told = {"code": str(getattr(error, "code", "INTERNAL_ERROR")), "message": getattr(error, "message", str(error))}
-    return encode_json(EventName.END, {"reason": reason, **told})
+    code, message = str(getattr(error, "code", "INTERNAL_ERROR")), getattr(error, "message", str(error))
+    return encode_json(EventName.END, StreamEnd(reason, code, message))

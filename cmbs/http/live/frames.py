@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any
-
 import msgspec
+
+from cmbs.api.streams import EventName
+from cmbs.http.exchange import encode_answer
 
 MEDIA_TYPE = "text/event-stream"
 # How long a client waits before it connects again: a line of the first event.
 RETRY = b"retry: 1000\n"
-_ENCODE = msgspec.json.Encoder().encode
-
-
-class EventName(StrEnum):
-    """What an event is."""
-
-    HEAD = "head"
-    ENTRY = "entry"
-    # In the place of entries of a stream that does not verify, where others go on.
-    CORRUPT = "corrupt"
-    HEARTBEAT = "heartbeat"
-    END = "end"
-
-
-class EndReason(StrEnum):
-    """Why the server ends a stream on purpose."""
-
-    SHUTDOWN = "shutdown"
-    PERMISSION_LOST = "permission_lost"
-    LEDGER_CORRUPT = "ledger_corrupt"
-    STORE_UNAVAILABLE = "store_unavailable"
-    FAILED = "failed"
 
 
 def encode_event(name: EventName, data: bytes, cursor: str | None = None) -> bytes:
@@ -40,6 +18,6 @@ def encode_event(name: EventName, data: bytes, cursor: str | None = None) -> byt
     return b"%bevent: %b\ndata: %b\n\n" % (place, name.encode(), data)
 
 
-def encode_json(name: EventName, content: Any, cursor: str | None = None) -> bytes:
+def encode_json(name: EventName, content: msgspec.Struct, cursor: str | None = None) -> bytes:
     """One event of a value that is encoded here."""
-    return encode_event(name, _ENCODE(content), cursor)
+    return encode_event(name, encode_answer(content), cursor)

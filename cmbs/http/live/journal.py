@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cmbs.api.streams import StreamKind
+from cmbs.api.streams import EventName, StreamEntry, StreamFault, StreamHead, StreamHeartbeat, StreamKind
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.http.exchange import cursor_of, encode_entry, from_cursor, whole_number
 from cmbs.http.live.feed import Item, Page, Place
-from cmbs.http.live.frames import EventName, encode_event, encode_json
+from cmbs.http.live.frames import encode_json
 from cmbs.http.spaces.reading import Spaces
 from cmbs.http.waiting import ANY_STREAM
 from cmbs.identity.kernel.scopes import Scope, grants_of
@@ -23,8 +23,6 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.spi.audit_log import SPACE_PREFIX, is_reserved
 from cmbs.spi.journal import JournalLog
 from cmbs.streams.reading import read_entries
-
-_ENCODE = msgspec.json.Encoder().encode
 
 
 class _Decision(msgspec.Struct):
@@ -84,19 +82,19 @@ class JournalSource:
             entries = list(read_entries(self._server.log, stream_id, tree, first - 1, last - first + 1))
         except LedgerCorrupt as exc:
             # The streams of others go on; of this one it is said where it broke.
-            told = {"stream_kind": kind, "stream_id": name, "seq": first, "code": exc.code, "message": exc.message}
-            frame = encode_json(EventName.CORRUPT, told, _name(places[-1]))
+            fault = StreamFault(kind, name, first, exc.code, exc.message)
+            frame = encode_json(EventName.CORRUPT, fault, _name(places[-1]))
             return [Item(places[-1], frame, kind, name)]
         return [_build_item(place, entries[place.seq - first], kind, name) for place in places]
 
-    def describe_head(self) -> tuple[Place, dict[str, Any]]:
+    def describe_head(self) -> tuple[Place, StreamHead]:
         """Where the log ends now."""
         end = self._journal.journal_end()
-        return end, {"cursor": _name(end)}
+        return end, StreamHead(cursor=_name(end))
 
-    def describe_progress(self, place: Place) -> dict[str, Any]:
+    def describe_progress(self, place: Place, at: str) -> StreamHeartbeat:
         """How far the log was read."""
-        return {"cursor": _name(place)}
+        return StreamHeartbeat(at, cursor=_name(place))
 
     def name_place(self, place: Place) -> str | None:
         """An opaque cursor."""
@@ -149,8 +147,8 @@ def _name(place: Place) -> str:
 
 def _build_item(place: Place, stored: StoredEntry, kind: StreamKind, name: str) -> Item:
     head = _DECODE(stored.raw)
-    told = b'{"stream_kind":%b,"stream_id":%b,"entry":%b}' % (_ENCODE(kind), _ENCODE(name), encode_entry(stored))
-    frame = encode_event(EventName.ENTRY, told, _name(place))
+    told = StreamEntry(kind, name, msgspec.Raw(encode_entry(stored)))
+    frame = encode_json(EventName.ENTRY, told, _name(place))
     return Item(place, frame, kind, name, head.verb, _is_refused(head.outcome))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from cmbs.api.streams import EventName, StreamHead, StreamHeartbeat
 from cmbs.belief.server import BeliefServer
 from cmbs.http.exchange import encode_entry
 from cmbs.http.live.feed import Item, Page, Place
-from cmbs.http.live.frames import EventName, encode_event
+from cmbs.http.live.frames import encode_event
 from cmbs.ledger import Head, StoredEntry
 from cmbs.streams.reading import read_entries
 from cmbs.substrate.kernel.events import STREAM_PREFIX
@@ -18,9 +18,9 @@ from cmbs.substrate.server import SubstrateServer
 class _OneStream:
     """What single streams have in common: the place after an entry is its seq."""
 
-    def describe_progress(self, place: Place) -> dict[str, Any]:
+    def describe_progress(self, place: Place, at: str) -> StreamHeartbeat:
         """The newest seq."""
-        return {"seq": place.position}
+        return StreamHeartbeat(at, place.position)
 
     def name_place(self, place: Place) -> str | None:
         """The seq itself; there is none before the first entry."""
@@ -41,7 +41,7 @@ class SessionSource(_OneStream):
         entries = read_entries(self._server.log, self.stream_id, session.tree, after.position, limit)
         return _build_page(entries, after, session.head.seq)
 
-    def describe_head(self) -> tuple[Place, dict[str, Any]]:
+    def describe_head(self) -> tuple[Place, StreamHead]:
         """Where the session ends now."""
         session = self._server.current_session(self.stream_id)
         return _describe_head(session.head, session.head_event_id)
@@ -62,7 +62,7 @@ class SpaceSource(_OneStream):
         entries = read_entries(self._server.log, self.stream_id, space.tree, after.position, limit)
         return _build_page(entries, after, space.head.seq)
 
-    def describe_head(self) -> tuple[Place, dict[str, Any]]:
+    def describe_head(self) -> tuple[Place, StreamHead]:
         """Where the space ends now."""
         space = self._server.current(self._space_id)
         return _describe_head(space.head, space.head_event_id)
@@ -77,5 +77,5 @@ def _build_page(entries: Iterable[StoredEntry], after: Place, last: int) -> Page
     return Page(items, end, end.position < last)
 
 
-def _describe_head(head: Head, event_id: str) -> tuple[Place, dict[str, Any]]:
-    return Place(head.seq), {"seq": head.seq, "event_id": event_id, "event_hash": head.event_hash.hex()}
+def _describe_head(head: Head, event_id: str) -> tuple[Place, StreamHead]:
+    return Place(head.seq), StreamHead(head.seq, event_id, head.event_hash.hex())

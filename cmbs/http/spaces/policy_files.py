@@ -13,7 +13,7 @@ from cmbs.api import spaces as schemas
 from cmbs.api.operation import TextFile
 from cmbs.documents.findings import Finding, Fix, InvalidDocument
 from cmbs.errors import InvalidRequest
-from cmbs.http.exchange import Request, Response
+from cmbs.http.exchange import Request, Response, encode_answer
 from cmbs.http.spaces.reading import Spaces, require_operator
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.events import CreateSpace, MediaType, PolicySource, ProposePolicy
@@ -29,7 +29,6 @@ from cmbs.substrate.kernel.words import PolicyChangeStatus
 from cmbs.substrate.policies_ahead import let_others_run
 from cmbs.substrate.server import SubstrateServer
 
-_ENCODE = msgspec.json.Encoder().encode
 _MAX_FINDINGS_SHOWN = 20
 _ID_DIGITS = 24
 
@@ -126,7 +125,7 @@ def build_creation(space_id: str, **fields: Any) -> CreateSpace:
         return CreateSpace(space_id, **fields)
     if fields.get("policy"):
         raise InvalidRequest("send `policy` or `policy_file`, not both", {"field": "policy_file"})
-    source = PolicySource(MediaType.JSON, _ENCODE(file).decode())
+    source = PolicySource(MediaType.JSON, msgspec.json.encode(file).decode())
     return CreateSpace(space_id, **{**fields, "policy": compile_source(source).pairs, "source": source})
 
 
@@ -232,4 +231,4 @@ def _show_fix(fix: Fix) -> schemas.PolicyFix:
 
 
 def _respond(body: Any) -> Response:
-    return Response(200, _ENCODE(body))
+    return Response(200, encode_answer(body))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
-
 from cmbs.api.entries import RecordedActor
 from cmbs.api.impact import DecidingRule, FlipItem, ImpactDecision, PolicyImpact
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LimitExceeded, SessionNotFound
-from cmbs.http.exchange import Request, Response
+from cmbs.http.exchange import Request, Response, encode_answer
 from cmbs.http.spaces.policy_files import compile_sound_source, source_of
 from cmbs.http.spaces.reading import PageSize, Spaces, require_operator
 from cmbs.http.work_queue import WorkQueue
@@ -21,8 +19,6 @@ from cmbs.substrate.kernel.insight.past_belief import PastBelief
 from cmbs.substrate.kernel.model import Decision
 from cmbs.substrate.kernel.policy.policy import compile_policy
 from cmbs.substrate.kernel.policy.source_map import SourceMap
-
-_ENCODE = msgspec.json.Encoder().encode
 
 
 class PolicyImpactRoutes:
@@ -48,7 +44,7 @@ class PolicyImpactRoutes:
         _require_short(entries, maximum)
         belief = PastBelief(partial(_read_session, self._spaces.belief, maximum), complete=True)
         found = impact_of(space_id, entries, compile_policy(compiled.pairs), belief.at)
-        return _ENCODE(_show(found, compiled.source_map, limit))
+        return encode_answer(_show(found, compiled.source_map, limit))
 
 
 def _read_session(belief: BeliefServer, maximum: int, session_id: str) -> list[StoredEntry]:

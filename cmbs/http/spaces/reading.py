@@ -22,7 +22,9 @@ from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, RecordNotFound
 from cmbs.http.exchange import (
     Request,
     Response,
+    build_answer,
     cursor_of,
+    encode_answer,
     encode_entry,
     not_modified,
     prefers,
@@ -44,8 +46,8 @@ from cmbs.spi.audit_log import Append
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Changes, MediaType, Propose, SpaceEvent, SpaceVerb
 from cmbs.substrate.kernel.insight.advice import advise_on_explanation
-from cmbs.substrate.kernel.insight.differences import SpaceChange
 from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
+from cmbs.substrate.kernel.insight.findings import SpaceChangeItem
 from cmbs.substrate.kernel.policy.file import map_source
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.retention import UNSETTLED, waits_for_caller
@@ -59,7 +61,6 @@ Place = TypeVar("Place", tuple[str], Position)
 PageSize = Callable[[int | None], int]
 AppendObserver = Callable[[Sequence[Append]], None]
 
-_ENCODE = msgspec.json.Encoder().encode
 _VARY = ("vary", "accept")
 # A file takes up to seconds to compile, and explanations of one policy come one after the other.
 _map_source = lru_cache(maxsize=16)(map_source)
@@ -254,7 +255,7 @@ class SpaceReading:
         if request.has_seen(space.head_event_id):
             return not_modified(tag, "authorization")
         headers = [("etag", tag), ("vary", "authorization"), say_head(space.head.seq, space.head_event_id)]
-        return Response(200, _ENCODE(views.show_space(space, reader)), headers)
+        return Response(200, encode_answer(views.show_space(space, reader)), headers)
 
     @off_loop
     def read_state(self, request: Request) -> Response:
@@ -283,10 +284,17 @@ class SpaceReading:
         first = 0
         if after is not None:
             place = (whole_number("cursor", after[0]), after[1], after[2])
-            first = bisect_right(changes, place, key=lambda each: (each.seq, each.kind, each.id))
+            first = bisect_right(changes, place, key=lambda each: each.place)
         page, rest = changes[first : first + limit], changes[first + limit :]
-        content = {**diff._asdict(), "n_changes": len(changes), "changes": [each._asdict() for each in page]}
-        return _respond({**content, "next_cursor": cursor_of(*map(str, page[-1][:3])) if rest else None})
+        return _respond(
+            build_answer(
+                schemas.SpaceDiffPage,
+                diff,
+                n_changes=len(changes),
+                changes=page,
+                next_cursor=cursor_of(*map(str, page[-1].place)) if rest else None,
+            )
+        )
 
     @off_loop
     def read_policy(self, request: Request) -> Response:
@@ -304,7 +312,7 @@ class SpaceReading:
         page = {key: pairs[key] for (key,) in keys}
         shown = source if after is None else None
         body = schemas.PolicyPage(space.policy.policy_hash, space.policy_version, page, cursor, shown)
-        return Response(200, _ENCODE(body), [_VARY])
+        return Response(200, encode_answer(body), [_VARY])
 
     # --- the stream of a space ---
 
@@ -366,9 +374,9 @@ class SpaceReading:
                 raise EventNotFound(query["since_event_id"])
             seq = found
         entries = self.server.stored_entries(space.space_id, seq, limit + 1)
-        events = b",".join(map(encode_entry, entries[:limit]))
-        cursor = _ENCODE(cursor_of(str(seq + limit)) if len(entries) > limit else None)
-        return Response(200, b'{"events":[%b],"next_cursor":%b}' % (events, cursor))
+        events = [msgspec.Raw(encode_entry(each)) for each in entries[:limit]]
+        more = cursor_of(str(seq + limit)) if len(entries) > limit else None
+        return _respond(build_answer(schemas.SpaceAuditResponse, events=events, next_cursor=more))
 
     async def explain_decision(self, request: Request) -> Response:
         """Why a proposal was last decided as it was, and what would have changed the decision."""
@@ -443,8 +451,8 @@ def respond_explanation(asked: Hypothetical, reader: Reader, *, recorded: bool) 
     )
 
 
-def _respond(body: Any) -> Response:
-    return Response(200, _ENCODE(body))
+def _respond(body: msgspec.Struct) -> Response:
+    return Response(200, encode_answer(body))
 
 
 def _take(positions: Iterable[Place], limit: int) -> tuple[list[Place], str | None]:
@@ -463,7 +471,7 @@ def _take_towards(
     return page[:limit], cursor_of(*map(str, page[limit - 1])) if len(page) > limit else None
 
 
-def _may_see(change: SpaceChange, reader: Reader) -> bool:
+def _may_see(change: SpaceChangeItem, reader: Reader) -> bool:
     match change.kind:
         case SpaceChangeKind.FACT | SpaceChangeKind.POLICY:
             return reader.may_read(change.id)

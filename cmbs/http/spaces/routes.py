@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from cmbs.audit.proofs import AnchorSource
-from cmbs.http.exchange import Request, Response
+from cmbs.http.exchange import Request, Response, encode_answer
 from cmbs.http.headers import REPLAYED, say_head
 from cmbs.http.spaces import views
 from cmbs.http.spaces.inbox import read_inbox
@@ -24,7 +24,6 @@ from cmbs.substrate.kernel.events import CreateSpace, SpaceMessage
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
 
-_ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 # The request of a larger body is decided in a thread, so that it does not block the event loop.
 _MAX_BODY_BYTES_VALIDATED_ON_LOOP = 65_536
@@ -43,7 +42,7 @@ class SpaceRoutes(SpaceReading):
     @off_loop
     def list_inbox(self, request: Request) -> Response:
         """What waits for a person."""
-        return Response(200, _ENCODE(read_inbox(self.server, request, self._page_size)))
+        return Response(200, encode_answer(read_inbox(self.server, request, self._page_size)))
 
     async def create_space(self, request: Request) -> Response:
         """Create a space."""
@@ -53,7 +52,7 @@ class SpaceRoutes(SpaceReading):
         space = answer.space
         body = views.show_space(space, Reader(request.actor, space.policy))
         location = ("location", f"spaces/{space.space_id}")
-        return Response(_CREATED, _ENCODE(body), [location, _say_place(answer)])
+        return Response(_CREATED, encode_answer(body), [location, _say_place(answer)])
 
     async def explain_proposal(self, request: Request) -> Response:
         """What would be decided, without recording it."""
@@ -70,7 +69,7 @@ class SpaceRoutes(SpaceReading):
         if write.governs is not None and write.governs(request.actor, request.message):
             request.grants.require(Need(Scope.SPACES_OPERATE, Reach.ONE, request.params["space_id"]))
         answer = await self._perform(request, write.build)
-        body = _ENCODE(write.show(answer, Reader(request.actor, answer.space.policy)))
+        body = encode_answer(write.show(answer, Reader(request.actor, answer.space.policy)))
         return Response(200, body, [_say_place(answer)])
 
     async def _perform(self, request: Request, build: Build) -> SpaceAnswer:

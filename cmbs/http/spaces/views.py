@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from cmbs.api import spaces as schemas
+from cmbs.http.exchange import build_answer
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.arbitration.authority import may_read
@@ -20,8 +21,6 @@ from cmbs.substrate.kernel.model import BeliefReading, Capability, Decision, Spe
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.state import Approval, Case, Execution, MemoryEntry, PolicyChange, ProposalRecord, Space
 from cmbs.substrate.listing import labels_of, may_see_case, title_of
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Reader(NamedTuple):
@@ -48,20 +47,12 @@ class Reader(NamedTuple):
         return {key: values[key] for key in sorted(values) if self.may_read(key)}
 
 
-def _build(kind: type[T], *sources: object, **fields: Any) -> T:
-    """Build a response: each field is taken from `fields`, or else from the first source that has it."""
-    for name in kind.__struct_fields__:
-        if name not in fields:
-            fields[name] = next(getattr(source, name) for source in sources if hasattr(source, name))
-    return kind(**fields)
-
-
 # --- records of a space -----------------------------------------------------------------------------------------------
 
 
 def show_space(space: Space, reader: Reader) -> schemas.SpaceResponse:
     """Show the space itself."""
-    return _build(
+    return build_answer(
         schemas.SpaceResponse,
         space,
         state_snapshot_id=space.snapshot_id,
@@ -92,7 +83,7 @@ def _show_proposal(
     proposal = record.message.proposal
     parked = space.parked.get(proposal.proposal_id)
     own = reader.owns(record.actor.id)
-    return _build(
+    return build_answer(
         schemas.ProposalResponse,
         record,
         proposal,
@@ -111,7 +102,7 @@ def _show_candidate(candidate: StateDelta | ToolCall, reader: Reader, *, own: bo
     if isinstance(candidate, StateDelta):
         values = candidate.set if own else reader.filter_values(candidate.set)
         return schemas.StateDeltaItem(values, candidate.unset)
-    return _build(schemas.ToolCallItem, candidate, args=candidate.args if own else None)
+    return build_answer(schemas.ToolCallItem, candidate, args=candidate.args if own else None)
 
 
 def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.ApprovalItem:
@@ -119,14 +110,14 @@ def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.A
     candidate = space.proposals[approval.proposal_id].message.proposal.candidates[approval.asked.candidate]
     shown = isinstance(candidate, ToolCall) and reader.owns(approval.proposer.id)
     args = candidate.args if shown and isinstance(candidate, ToolCall) else None
-    return _build(schemas.ApprovalItem, approval, approval.asked, args=args)
+    return build_answer(schemas.ApprovalItem, approval, approval.asked, args=args)
 
 
 def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.ExecutionResponse:
     """Show one run of a tool; args, result and error only to its agent, its tool and operators."""
     is_its_tool = reader.actor.kind is ActorKind.TOOL and reader.actor.id == execution.intent.tool_id
     shown = is_its_tool or reader.owns(execution.agent_id)
-    return _build(
+    return build_answer(
         schemas.ExecutionResponse,
         execution,
         execution.intent,
@@ -139,19 +130,19 @@ def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.Ex
 def show_tool(_: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
     """Show a tool; where it is reached only to operators."""
     target = tool.target if reader.is_operator else None
-    return _build(schemas.ToolResponse, tool, target=target, caller_facts=tool.caller_facts is True)
+    return build_answer(schemas.ToolResponse, tool, target=target, caller_facts=tool.caller_facts is True)
 
 
 def show_capability(space: Space, token: Capability, _: Reader) -> schemas.CapabilityResponse:
     """Show a token. Its id is no secret: it works for its agent alone."""
     spent = space.spent.get(token.token_id, Spent())
-    return _build(schemas.CapabilityResponse, token, spent=spent, revoked=token.token_id in space.revoked)
+    return build_answer(schemas.CapabilityResponse, token, spent=spent, revoked=token.token_id in space.revoked)
 
 
 def show_case(_: Space, case: Case, reader: Reader) -> schemas.CaseResponse:
     """Show a case; who may act under it, and what is said of it, not to agents that may not."""
     shown = may_see_case(case, reader.actor)
-    return _build(
+    return build_answer(
         schemas.CaseResponse,
         case,
         title=title_of(case) if shown else UNSET,
@@ -163,12 +154,12 @@ def show_case(_: Space, case: Case, reader: Reader) -> schemas.CaseResponse:
 
 def show_memory(_: Space, entry: MemoryEntry, __: Reader) -> schemas.MemoryResponse:
     """Show a claim in memory."""
-    return _build(schemas.MemoryResponse, entry, claim=msgspec.Raw(entry.claim))
+    return build_answer(schemas.MemoryResponse, entry, claim=msgspec.Raw(entry.claim))
 
 
 def show_policy_change(_: Space, change: PolicyChange, __: Reader) -> schemas.PolicyChangeResponse:
     """Show a change of policy."""
-    return _build(schemas.PolicyChangeResponse, change)
+    return build_answer(schemas.PolicyChangeResponse, change)
 
 
 # --- answers to writes ------------------------------------------------------------------------------------------------
@@ -177,7 +168,7 @@ def show_policy_change(_: Space, change: PolicyChange, __: Reader) -> schemas.Po
 def show_step(answer: SpaceAnswer, _: Reader) -> schemas.StepResponse:
     """Show what a request came to."""
     body, result = answer.event.body, answer.event.result
-    return _build(
+    return build_answer(
         schemas.StepResponse,
         result,
         body,
@@ -215,8 +206,8 @@ def _compare_belief(then: Iterable[BeliefReading], now: Iterable[BeliefReading])
     return [
         schemas.BeliefThenAndNow(
             reading.session_id,
-            _build(schemas.BeliefSighting, reading),
-            _build(schemas.BeliefSighting, current[reading.session_id]),
+            build_answer(schemas.BeliefSighting, reading),
+            build_answer(schemas.BeliefSighting, current[reading.session_id]),
         )
         for reading in then
         if reading.session_id in current

@@ -39,18 +39,11 @@ export function isRefused(problem: unknown): boolean {
 
 /** What to do about it, in a sentence; null where nothing is known. */
 export function findNext(problem: unknown): string | null {
-  const details = problem instanceof ApiError ? problem.error.details : null;
-  return details && "next" in details && typeof details.next === "string" ? details.next : null;
+  return problem instanceof ApiError ? (problem.error.details?.next ?? null) : null;
 }
 
 /** The event that ruled a hypothesis out, where it has no proof of membership because of that. */
 export function findElimination(problem: unknown): number | null {
   if (!(problem instanceof ApiError) || problem.error.code !== "CONFLICT") return null;
-  const { details } = problem.error;
-  return details && "eliminated_by" in details ? readSeq(details.eliminated_by) : null;
-}
-
-function readSeq(event: unknown): number | null {
-  if (typeof event !== "object" || event === null || !("seq" in event)) return null;
-  return typeof event.seq === "number" ? event.seq : null;
+  return problem.error.details?.eliminated_by?.seq ?? null;
 }

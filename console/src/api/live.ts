@@ -7,7 +7,11 @@ import type { paths } from "./schema";
 type EveryQuery = NonNullable<paths["/v1/events"]["get"]["parameters"]["query"]>;
 /** What is followed: a session, a space, or all that the key may read, less what the query leaves out. */
 export type Feed = { session: string } | { space: string } | { every: EveryQuery };
-type EntryOf<F> = F extends { session: string } ? Schemas["AuditEvent"] : unknown;
+type EntryOf<F> = F extends { session: string }
+  ? Schemas["AuditEvent"]
+  : F extends { space: string }
+    ? Schemas["SpaceEvent"]
+    : Schemas["StreamEntry"];
 
 export interface Pulse {
   /** `off`: the server does not offer a stream here, or not to this key any more. */
@@ -55,7 +59,8 @@ function parseBlock<Entry>(block: string): Message<Entry> | null {
   }
   if (data.length === 0) return null;
   const said = JSON.parse(data.join("\n"));
-  return { id, entry: event === "entry" ? said : null, ends: event === "end" && said?.reason === "permission_lost" };
+  const end: Schemas["StreamEnd"] | null = event === "end" ? said : null;
+  return { id, entry: event === "entry" ? said : null, ends: end?.reason === "permission_lost" };
 }
 
 interface Follower<Entry> {

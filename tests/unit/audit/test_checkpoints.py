@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import httpx2
 import msgspec
 import pytest
 
-from cmbs.audit.checkpoints import CheckpointClient, check_against_server, check_records, check_streams
+from cmbs.audit.checkpoints import check_against_server, check_records, check_streams
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import InvalidRequest, StoreUnavailable
+from cmbs.cli.served_checkpoints import ServedCheckpoints
+from cmbs.client import Client as ApiClient
+from cmbs.client import Patience
+from cmbs.client.errors import RequestFailed, Unreachable, UnreadableAnswer
+from cmbs.client.transports import HttpTransport
+from cmbs.errors import Forbidden
 from cmbs.http import BeliefApp
 from cmbs.ledger.merkle import leaf_hash, root_of_hashes
 from cmbs.ledger.proofs import consistency_path
 from cmbs.stores import open_store
 from cmbs.transparency.kernel.checkpoint import Checkpoint
-from cmbs.transparency.kernel.documents import describe_consistency
+from cmbs.transparency.kernel.documents import describe_checkpoint, describe_consistency
 from cmbs.transparency.kernel.faults import FaultKind
 from cmbs.transparency.kernel.notes import Algorithm, Note, SigningKey
 from cmbs.transparency.kernel.published import LogKey
@@ -51,10 +55,16 @@ class FakeServer(httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         self.authorization = request.headers.get("authorization", "")
         if request.url.path == "/v1/checkpoint":
-            return httpx2.Response(200, text=self.note.encoded)
+            return httpx2.Response(200, json=msgspec.to_builtins(describe_checkpoint(self.note)))
         old_size = int(request.url.params["from"])
         path = consistency_path(self.leaves[: self.size], old_size)
-        return httpx2.Response(200, content=msgspec.json.encode(describe_consistency(self.note, old_size, path)))
+        return httpx2.Response(200, json=msgspec.to_builtins(describe_consistency(self.note, old_size, path)))
+
+
+def ask(transport: httpx2.BaseTransport, key: str = "") -> ServedCheckpoints:
+    """What asks a server through this transport."""
+    http = HttpTransport(httpx2.Client(base_url="http://server.example", transport=transport), "the server")
+    return ServedCheckpoints(ApiClient(http, "the server", Patience(attempts=1), identity={"authorization": key}))
 
 
 @pytest.mark.req("TLOG-CHECK-02")
@@ -78,8 +88,7 @@ def test_what_a_server_signs_now_must_continue_what_was_kept(
 ) -> None:
     kept = sign(LEAVES, 3)
     server = FakeServer(current, leaves, Checkpoint.parse(current.text).size)
-    with closing(CheckpointClient("http://server.example", "secret", transport=server)) as client:
-        faults = check_against_server([kept], client, KEYS)
+    faults = check_against_server([kept], ask(server, "Bearer secret"), KEYS)
     assert [fault.kind for fault in faults] == ([] if kind is None else [kind])
     assert server.authorization == "Bearer secret"
 
@@ -87,9 +96,9 @@ def test_what_a_server_signs_now_must_continue_what_was_kept(
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (httpx2.Response(500, text="no"), StoreUnavailable),
-        (httpx2.Response(200, text="nonsense"), InvalidRequest),
-        (None, StoreUnavailable),
+        (httpx2.Response(500, text="no"), RequestFailed),
+        (httpx2.Response(200, text="nonsense"), UnreadableAnswer),
+        (None, Unreachable),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_an_error_and_not_a_finding(
@@ -100,10 +109,10 @@ def test_an_answer_that_cannot_be_used_is_an_error_and_not_a_finding(
             raise httpx2.ConnectError("refused")
         return answer
 
-    with closing(CheckpointClient("http://server.example", transport=httpx2.MockTransport(handle))) as client:
-        for ask in (client.checkpoint, client.keys, lambda: client.consistency(1)):
-            with pytest.raises(error):
-                ask()
+    server = ask(httpx2.MockTransport(handle))
+    for read in (server.checkpoint, server.keys, lambda: server.consistency(1)):
+        with pytest.raises(error):
+            read()
 
 
 # --- the record of one session, held against a server ---
@@ -118,14 +127,13 @@ class Served(httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         # Proofs of spaces are for operators.
         answer = self.client.get(request.url.raw_path.decode(), headers={"x-cmbs-actor": "operator:alice"})
-        return self.instead or httpx2.Response(answer.status_code, content=answer.content)
+        said = {"content-type": "application/json"}
+        return self.instead or httpx2.Response(answer.status_code, headers=said, content=answer.content)
 
 
 def check(app: BeliefApp, records: list[HeadRecord], instead: httpx2.Response | None = None) -> list[FaultKind]:
     with client_of(app) as client:
-        transport = Served(client, instead)
-        with closing(CheckpointClient("http://localhost", transport=transport)) as asking:
-            return [fault.kind for fault in check_streams(records, asking)]
+        return [fault.kind for fault in check_streams(records, ask(Served(client, instead)))]
 
 
 def keep(fixture: StoreFixture, directory: Path) -> tuple[str, list[HeadRecord]]:
@@ -169,13 +177,11 @@ def test_a_server_that_knows_of_its_loss_or_proves_something_else_proves_nothing
             other = client.get(f"/v1/sessions/{session_id}/proofs/consistency?old_size=1")
         assert good.status_code == other.status_code == 200
         for content in (b"{}", other.content, good.content.replace(session_id.encode(), b"another")):
-            answer = httpx2.Response(200, content=content)
+            answer = httpx2.Response(200, headers={"content-type": "application/json"}, content=content)
             assert check(app, records[:1], answer) == [FaultKind.UNPROVED]
-        for answer in (
-            httpx2.Response(403, json={"error": {"code": "FORBIDDEN", "message": "no"}}),
-            httpx2.Response(502),
-        ):
-            with pytest.raises(StoreUnavailable, match=f"the server answered {answer.status_code}"):
+        refused = httpx2.Response(403, json={"error": {"code": "FORBIDDEN", "message": "no"}})
+        for answer, error in ((refused, Forbidden), (httpx2.Response(502), RequestFailed)):
+            with pytest.raises(error):
                 check(app, records, answer)
         LOSSES["truncated"](fixture, session_id, lambda: None)
         assert check(app, records) == [FaultKind.UNPROVED]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import log2
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.belief.kernel.comparisons import MAX_SOURCES_COMPARED, Agreement, Change, ChangeKind, Place
+from cmbs.belief.kernel.comparisons import MAX_SOURCES_COMPARED, AgreementItem, ChangeKind, Place, SessionChangeItem
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import EventNotFound, InvalidRequest
 from cmbs.testing import History, play
@@ -34,7 +35,7 @@ def test_a_difference_tells_everything_that_happened_in_between_and_by_what() ->
     session_id = lived(server)
     events = [entry.event_id for entry in server.audit_trace(session_id)]
     diff = server.diff(session_id, 1)
-    assert [tuple(change) for change in diff.changes] == [
+    assert [msgspec.structs.astuple(change) for change in diff.changes] == [
         ("obligation_entered", 2, events[2], "gate", None, None),
         ("refused", 3, events[3], "obligation_active", None, None),
         ("eliminated", 4, events[4], "c", "metrics", "1"),
@@ -71,7 +72,7 @@ def test_a_difference_in_pages_is_the_whole_and_leads_from_one_belief_to_the_oth
     start = data.draw(st.integers(0, end))
     whole = server.diff(session_id, start, end)
     size = data.draw(st.integers(1, 4))
-    pieces: list[Change] = []
+    pieces: list[SessionChangeItem] = []
     place: Place | None = None
     while True:
         page = server.diff(session_id, start, end, place, size)
@@ -104,7 +105,7 @@ def test_sources_are_told_apart_by_what_they_took_out_first_again_and_alone() ->
     assert logs.bits == pytest.approx(log2(8) - log2(6) + log2(5) - log2(4))
     assert (metrics.eliminated, metrics.already_eliminated_by_others, metrics.only_here) == (1, 1, 1)
     assert (metrics.contradicted_conclusions, logs.contradicted_conclusions) == (["c"], [])
-    assert found.agreements == [Agreement("logs", "metrics", 1, 0.25)]
+    assert found.agreements == [AgreementItem("logs", "metrics", 1, 0.25)]
     assert (found.n_sources, found.agreed, found.n_survivors) == (2, 1, 4)
     assert not logs.left_none
 

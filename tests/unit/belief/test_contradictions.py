@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from cmbs.belief.kernel import contradictions
 from cmbs.belief.kernel.contradictions import (
     NO_CONTRADICTION,
-    describe_contradiction,
     explain_contradiction,
     find_shortest_list,
 )
@@ -65,7 +65,7 @@ def test_explanations_are_the_smallest_sets_without_which_something_is_left(repo
         assert left_without(reports, wrong) == causes
         for one in wrong:
             assert not left_without(reports, wrong - {one})
-    assert found.is_exhaustive
+    assert found.exhaustive
     assert found.smallest == min(map(len, expected)) == len(found.explanations[0].reports)
     lone = {(cause, next(iter(each))) for each in expected if len(each) == 1 for cause in left_without(reports, each)}
     assert {(each.hypothesis_id, each.report.seq - 1) for each in found.alone} == lone
@@ -82,7 +82,7 @@ def test_the_list_to_look_at_again_has_one_of_every_smallest_explanation_and_non
         return
     smallest = [each for each in smallest_explanations(reports) if len(each) == found.smallest]
     again = {report.seq - 1 for report in found.look_again}
-    assert found.is_shortest
+    assert found.shortest
     assert all(again & each for each in smallest)
     for shorter in combinations(range(len(reports)), len(again) - 1):
         assert not all(set(shorter) & each for each in smallest)
@@ -109,7 +109,7 @@ def test_a_search_that_is_cut_says_so_and_still_has_one_of_every_set(monkeypatch
     reports = [{cause} for cause in CAUSES]
     server, session_id = report_all(reports)
     found_few = server.contradiction(session_id)
-    assert (found_few.n_explanations, found_few.is_exhaustive, len(found_few.look_again)) == (2, False, 6)
+    assert (found_few.n_explanations, found_few.exhaustive, len(found_few.look_again)) == (2, False, 6)
 
 
 def test_causes_with_many_reports_are_left_out_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,14 +117,13 @@ def test_causes_with_many_reports_are_left_out_where_there_are_too_many(monkeypa
     server, session_id = report_all([set("a"), set("bcdef"), set("bcdef")])
     found = explain_contradiction(server.current_session(session_id))
     assert [each.causes for each in found.explanations] == [["a"]]
-    assert not found.is_exhaustive
+    assert not found.exhaustive
 
 
 def test_a_contradiction_as_json_has_every_field() -> None:
     server, session_id = report_all([set("abcdef")])
-    shown = describe_contradiction(server.contradiction(session_id))
+    shown = msgspec.to_builtins(server.contradiction(session_id))
     report = shown["left_none"]
     assert shown["explanations"] == [{"reports": [report], "causes": list(CAUSES), "n_causes": len(CAUSES)}]
     assert (shown["look_again"], shown["shortest"], shown["exhaustive"]) == ([report], True, True)
     assert shown["alone"][0] == {"hypothesis_id": "a", "report": report}
-    assert describe_contradiction(NO_CONTRADICTION)["left_none"] is None

@@ -30,23 +30,9 @@ from cmbs.substrate.kernel.events import (
     SpaceMessage,
     StepResult,
 )
+from cmbs.substrate.kernel.insight.findings import SpaceChangeItem
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES
 from cmbs.substrate.kernel.words import SpaceChangeKind
-
-
-class SpaceChange(NamedTuple):
-    """One thing that is another than it was, and the last event that touched it.
-
-    `after` is the value of a key of the state, None where it is gone; of everything else, what was last done or how it
-    stands. `before` is of keys of the state alone, None where there was none.
-    """
-
-    seq: int
-    kind: SpaceChangeKind
-    id: str
-    event_id: str
-    before: str | None
-    after: str | None
 
 
 class SpaceDiff(NamedTuple):
@@ -61,14 +47,14 @@ class SpaceDiff(NamedTuple):
     snapshot_id_before: str
     snapshot_id_after: str
     refused: int
-    changes: list[SpaceChange]
+    changes: list[SpaceChangeItem]
 
 
 def list_changes(
     events: Iterable[SpaceEvent], before: Mapping[str, str], after: Mapping[str, str]
-) -> tuple[list[SpaceChange], int]:
+) -> tuple[list[SpaceChangeItem], int]:
     """What events changed of a space whose state map was `before` and is `after`; and how many were refused."""
-    changes: dict[tuple[SpaceChangeKind, str], SpaceChange] = {}
+    changes: dict[tuple[SpaceChangeKind, str], SpaceChangeItem] = {}
     refused = 0
     for event in events:
         seq, event_id = event.body.seq, event.body.event_id
@@ -78,10 +64,10 @@ def list_changes(
             if before.get(key) == after.get(key):
                 changes.pop((kind, key), None)
             else:
-                changes[kind, key] = SpaceChange(seq, kind, key, event_id, before.get(key), after.get(key))
+                changes[kind, key] = SpaceChangeItem(seq, kind, key, event_id, before.get(key), after.get(key))
         for kind, name, status in _touch_records(event):
-            changes[kind, name] = SpaceChange(seq, kind, name, event_id, None, status)
-    return sorted(changes.values(), key=lambda change: change[:3]), refused
+            changes[kind, name] = SpaceChangeItem(seq, kind, name, event_id, None, status)
+    return sorted(changes.values(), key=lambda change: change.place), refused
 
 
 def _touch_records(event: SpaceEvent) -> Iterator[tuple[SpaceChangeKind, str, str]]:

@@ -1,13 +1,16 @@
-"""What is found out about decisions, as it is told: reasons, turning points, mismatches of tests, times of flips."""
+"""What is found out about decisions, as it is told: reasons, turning points, mismatches of tests, times of flips;
+and what changed in a space between two moments.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from cmbs.substrate.kernel.model import Failure, ReasonCode, Stage, TraceStep, Verdict
-from cmbs.substrate.kernel.words import FlipStatus
+from cmbs.substrate.kernel.words import FlipStatus, SpaceChangeKind
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,3 +113,22 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     column: int
     rule: str
     condition: str | None = None
+
+
+class SpaceChangeItem(msgspec.Struct, frozen=True):
+    """One thing that is another than it was, and the last event that touched it."""
+
+    seq: Annotated[int, Meta(ge=0)]
+    kind: SpaceChangeKind
+    id: Annotated[str, Meta(description="The key of the state, or the id of the record.")]
+    event_id: str
+    before: Annotated[str | None, Meta(description="Of keys of the state: the value before; null if there was none.")]
+    after: Annotated[
+        str | None,
+        Meta(description="Of keys of the state: the value after, null if it is gone; else how the record stands."),
+    ]
+
+    @property
+    def place(self) -> tuple[int, SpaceChangeKind, str]:
+        """Where it stands among others."""
+        return self.seq, self.kind, self.id
