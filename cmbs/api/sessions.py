@@ -241,7 +241,9 @@ class UpdateCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class NameCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A name for a case."""
 
-    name: Annotated[CaseName | UnsetType, Meta(description="Left out, the case gives up the name that it has.")] = UNSET
+    name: Annotated[
+        CaseName | UnsetType | None, Meta(description="Without one, the case gives up the name that it has.")
+    ] = UNSET
     session_id: SessionIdInBody = UNSET
 
 
