@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cmbs.api.answers import Answer, Count, Current, Page, Partial, Refusal, Replayed
 from cmbs.belief.kernel.agreement import StoreState
 from cmbs.belief.kernel.case_fields import (
+    CASE_NAME_PATTERN,
     LABEL_NAME_PATTERN,
     LINE_PATTERN,
     MAX_AGENT_ID_LENGTH,
@@ -24,7 +25,6 @@ from cmbs.belief.kernel.case_fields import (
     MAX_SEVERITY_LENGTH,
     MAX_TITLE_LENGTH,
 )
-from cmbs.belief.kernel.names import NAME_PATTERN
 from cmbs.belief.kernel.requests import MAX_SYMPTOMS
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.instants import Timestamp
@@ -82,7 +82,7 @@ CaseName = Annotated[
     str,
     Meta(
         description="A name that no other case of this server has, such as `INC-1042`; accepted wherever its id is.",
-        extra_json_schema={"pattern": NAME_PATTERN},
+        extra_json_schema={"pattern": CASE_NAME_PATTERN},
     ),
 ]
 AgentIds = Annotated[
@@ -241,7 +241,9 @@ class UpdateCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class NameCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A name for a case."""
 
-    name: Annotated[CaseName | UnsetType, Meta(description="Left out, the case gives up the name that it has.")] = UNSET
+    name: Annotated[
+        CaseName | UnsetType | None, Meta(description="Without one, the case gives up the name that it has.")
+    ] = UNSET
     session_id: SessionIdInBody = UNSET
 
 

@@ -276,7 +276,7 @@ class AsyncOperations:
 
         Args:
             session_id: The session, by its id or the name of its case.
-            name: Left out, the case gives up the name that it has.
+            name: Without one, the case gives up the name that it has.
         """
         answer: SessionCase = await self._call("name_case", session_id=session_id, name=name)
         return answer

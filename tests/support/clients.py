@@ -36,7 +36,7 @@ def call_awaiting(client: AsyncClient, runner: asyncio.Runner) -> CallOperation:
     return call
 
 
-def call_command(server: str, name: str, options: dict[str, Any], **arguments: Any) -> Any:
+def call_command(server: str, name: str, options: dict[str, Any], /, **arguments: Any) -> Any:
     """The answer that `cmbs api` prints, an error included."""
     said = [part for option, value in options.items() for part in (f"--{option.replace('_', '-')}", value)]
     ran = invoke("api", name, "--server", server, "--input", "-", *said, given=json.dumps(arguments))

@@ -100,6 +100,7 @@ SESSION_OPERATIONS: tuple[Operation, ...] = (
         sessions.SessionCase,
         sessions.NameCaseRequest,
         errors=(*_SESSION, ErrorCode.CONFLICT),
+        body_required=False,
         scope=Scope.BELIEF_WRITE,
         recorded=False,
         beyond_stream=True,

@@ -26,6 +26,8 @@ MAX_AGENT_ID_LENGTH = 1024
 # As schemas say it: names of labels, and one line that is not empty.
 LABEL_NAME_PATTERN = "^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$"
 LINE_PATTERN = r"^ *[^ \x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+# Of the name of a case.
+CASE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _NAME = re.compile(LABEL_NAME_PATTERN)
 # Control characters, separators of lines and paragraphs, and halves of characters.
 _NOT_OF_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")

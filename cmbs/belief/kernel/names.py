@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 from immutables import Map
 
+from cmbs.belief.kernel.case_fields import CASE_NAME_PATTERN
 from cmbs.errors import Conflict, Forbidden, InvalidRequest, LimitExceeded, RecordNotFound
 from cmbs.ledger import Head
 from cmbs.ledger.register_entry import RegisterEntry
@@ -21,8 +22,7 @@ from cmbs.spi.audit_log import NAMES_STREAM
 MAX_NAME_LENGTH = 64
 # At a time, in one server: all of them are in memory.
 MAX_NAMES = 100_000
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-_NAME = re.compile(NAME_PATTERN)
+_NAME = re.compile(CASE_NAME_PATTERN)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SHOWN = 100
 
