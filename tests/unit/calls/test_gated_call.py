@@ -50,7 +50,7 @@ class Workplace:
         self.agent = self.connect("agent:planner")
         self.gateway = self.connect("executor:gateway")
         # Who may do nothing with the calls of the others, and tries.
-        self.strangers = [self.connect("agent:other"), self.connect("executor:stranger")]
+        self.outsiders = [self.connect("agent:other"), self.connect("executor:outsider")]
         self.operator.create_space(SPACE, policy={"constraint.any": ALLOW, "constraint.asked": ASK})
         for tool_id, executor in TOOLS.items():
             self.operator.register_tool(SPACE, tool_id, "caller", {"type": "object"}, executor=executor)
@@ -148,10 +148,10 @@ def test_an_executor_goes_on_with_calls_by_their_ids_and_reports_by_a_nonce_that
 def test_a_claim_that_is_refused_lets_no_one_run_a_call_that_another_has_claimed(work: Workplace) -> None:
     runner = GatedCall(SPACE, CallRequest(tool_id="own", args={}))
     work.agent.run(runner.begin())
-    stranger = GatedCall(SPACE)
-    work.strangers[0].run(stranger.resume(runner.call_id))
-    assert not work.strangers[0].run(stranger.claim())
-    assert (stranger.answer.refusal and stranger.answer.refusal.code, stranger.may_run) == ("NOT_AUTHORISED", False)
+    outsider = GatedCall(SPACE)
+    work.outsiders[0].run(outsider.resume(runner.call_id))
+    assert not work.outsiders[0].run(outsider.claim())
+    assert (outsider.answer.refusal and outsider.answer.refusal.code, outsider.may_run) == ("NOT_AUTHORISED", False)
     assert runner.may_run
 
 
@@ -189,7 +189,7 @@ class CallsOfManyProcesses(RuleBasedStateMachine):
         super().__init__()
         self.work = Workplace()
         work = self.work
-        self.processes = [work.agent, work.agent, work.gateway, work.gateway, *work.strangers]
+        self.processes = [work.agent, work.agent, work.gateway, work.gateway, *work.outsiders]
         self.runners = ["caller", "caller", "gateway", "gateway", "caller", "gateway"]
         # What each process holds, by call.
         self.held: list[dict[str, GatedCall]] = [{} for _ in self.processes]
@@ -209,7 +209,7 @@ class CallsOfManyProcesses(RuleBasedStateMachine):
         """What a process does with a call: run it, if it may and has not."""
         if call.may_run and self.held[process].get(call.call_id) is not call:
             assert not self.revoked
-            assert self.processes[process] not in self.work.strangers
+            assert self.processes[process] not in self.work.outsiders
             self.effects[call.call_id] += 1
             self.ran[call.call_id] = process
             self.held[process][call.call_id] = call

@@ -281,7 +281,7 @@ def test_of_servers_over_one_store_one_starts_an_approved_call(world: World) -> 
 
 
 def join(client: Client, case: Case) -> Case:
-    joined = client.case(space=SPACE, case_id=str(case.case_id))
+    joined = client.case(case.case_id, space=SPACE)
     joined.open()
     return joined
 
