@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from cmbs.errors import RecordNotFound
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.calls import executor_of, is_executor, is_run_by_server, name_call, read_call_id
+from cmbs.substrate.kernel.arbitration.stages import hash_of_args
+from cmbs.substrate.kernel.calls import SERVER, hash_of_call, is_executor, name_call, name_runner, read_call_id
 from cmbs.substrate.kernel.events import Propose
 from cmbs.substrate.kernel.model import CandidateDecision, ToolCall, Verdict
 from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
 from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus, ProposalStatus
 from cmbs.substrate.settled import SettledRecords
 
-SERVER = "server"
 _OF_EXECUTION = {
     ExecutionStatus.READY: CallStatus.WAITING,
     ExecutionStatus.RUNNING: CallStatus.RUNNING,
@@ -60,6 +60,12 @@ class CallRecord(NamedTuple):
         return next(each for each in self.record.decision.candidates if each.candidate == self.place)
 
     @property
+    def call_hash(self) -> str:
+        """The hash of all that is decided, approved and sent of it."""
+        record, args_hash = self.record, hash_of_args(self.call)
+        return hash_of_call(self.space, record.actor.id, record.case_id, self.call.tool_id, args_hash)
+
+    @property
     def status(self) -> CallStatus:
         """Where it stands."""
         execution = self.execution
@@ -74,7 +80,7 @@ class CallRecord(NamedTuple):
     def executor(self) -> str:
         """Who runs it: `server`, `caller`, or the id of an executor."""
         tool = self.space.tools.get(self.call.tool_id)
-        return SERVER if tool is None or is_run_by_server(tool) else executor_of(tool)
+        return SERVER if tool is None else name_runner(tool)
 
     def is_for(self, actor: Actor) -> bool:
         """Whether it waits for this actor to claim and run it."""

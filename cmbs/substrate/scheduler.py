@@ -235,6 +235,8 @@ class DeadlineScheduler:
             look_after(space_id)
         except CmbsError as exc:
             _log.warning("space `%s` could not be looked after: %s", space_id, exc)
+        except Exception:  # noqa: BLE001 - whatever is wrong with one space, the others are looked after
+            _log.exception("space `%s` could not be looked after", space_id)
 
     def _count_steps(self) -> None:
         while self._steps:

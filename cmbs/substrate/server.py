@@ -156,6 +156,10 @@ class SubstrateServer:
             await asyncio.to_thread(self._open_default, checked)
         if creates:
             await asyncio.to_thread(compile_first, checked.message)
+        # A caller who goes away leaves nothing half done: what was written is followed all the same.
+        return await asyncio.shield(asyncio.ensure_future(self._perform_whole(checked)))
+
+    async def _perform_whole(self, checked: SpaceCommand) -> SpaceAnswer:
         with self._taking_turns(checked) as taken:
             answer = await self._spaces.perform_async(taken.command)
             if isinstance(answer, RepeatAnswer) and self.log.blocking:

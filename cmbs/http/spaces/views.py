@@ -12,11 +12,11 @@ from cmbs.api import spaces as schemas
 from cmbs.http.exchange import build_answer
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Refusal
-from cmbs.substrate.call_records import SERVER, CallRecord
+from cmbs.substrate.call_records import CallRecord
 from cmbs.substrate.kernel.approvals import pending_approvals
 from cmbs.substrate.kernel.arbitration.authority import may_read
-from cmbs.substrate.kernel.arbitration.stages import hash_of_args, hash_of_tool
-from cmbs.substrate.kernel.calls import executor_of, hash_of_call, is_executor, is_run_by_server, name_call
+from cmbs.substrate.kernel.arbitration.stages import hash_of_tool
+from cmbs.substrate.kernel.calls import SERVER, is_executor, name_call, name_runner
 from cmbs.substrate.kernel.insight.advice import advise_on_answer, advise_on_record
 from cmbs.substrate.kernel.insight.explanation import redact
 from cmbs.substrate.kernel.insight.step_advice import advise_on_step
@@ -159,7 +159,7 @@ def show_tool(space: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
         tool,
         target=tool.target if reader.is_operator else None,
         caller_facts=tool.caller_facts is True,
-        executor=SERVER if is_run_by_server(tool) else executor_of(tool),
+        executor=name_runner(tool),
         tool_hash=hash_of_tool(space, tool.tool_id),
     )
 
@@ -181,7 +181,7 @@ def show_call(found: CallRecord, reader: Reader, answer: SpaceAnswer | None = No
         args=call.args if shown else None,
         forwarded=_show_forwarded(call) if shown else None,
         is_claimed=execution is not None and execution.nonce_hash is not None,
-        call_hash=hash_of_call(space, record.actor.id, record.case_id, call.tool_id, hash_of_args(call)),
+        call_hash=found.call_hash,
         tool_hash=hash_of_tool(space, call.tool_id),
         reason_code=found.decision.reason_code,
         waits_for=_show_wait(found),

@@ -59,7 +59,9 @@ class Calls:
         wait_seconds: float,
         offers: Offers,
         reload: Callable[[], Awaitable[None]],
+        is_suspended: Callable[[Pin], bool],
     ) -> None:
+        self._is_suspended = is_suspended
         self._ledger = ledger
         self._reload = reload
         self._offers = offers
@@ -162,8 +164,10 @@ class Calls:
             raise call.error
         return call.answer or {}
 
-    async def _run(self, call: OpenCall) -> None:
+    async def _run(self, call: OpenCall, call_id: str | None = None) -> None:
         try:
+            if call_id is not None:
+                await self._ledger.executor.run(call.gated.resume(call_id))
             call.answer = await self._carry_out(call)
         except MCPError as exc:
             call.error = exc
@@ -210,7 +214,7 @@ class Calls:
                 call.move()
                 if not gated.is_ready:
                     await request.agent.run(gated.wait(MAX_WAIT_SECONDS))
-                elif gated.answer.tool_hash != request.pin.tool_hash:
+                elif gated.answer.tool_hash != request.pin.tool_hash or self._is_suspended(request.pin):
                     return await self._give_up(call)
                 else:
                     await self._ledger.executor.run(gated.claim())
@@ -252,16 +256,14 @@ class Calls:
         gated = GatedCall(self._ledger.space_id, runner=self._ledger.executor_id)
         call = self._open[key] = OpenCall(request, gated)
 
-        async def run() -> None:
-            await self._ledger.executor.run(gated.resume(found.call_id))
-            await self._run(call)
-
-        call.task = asyncio.create_task(run())
+        call.task = asyncio.create_task(self._run(call, found.call_id))
 
     def _request_of(self, found: CallResponse) -> CallRequest | None:
         """The request of a call that another process made; None where its tool is not one of ours as it was decided."""
         pin = next((each for each in self._pins() if each.tool_id == found.tool_id), None)
         if pin is None or pin.tool_hash != found.tool_hash or not isinstance(found.args, Mapping):
+            return None
+        if self._is_suspended(pin):
             return None
         method, decided = find_method(pin.name, found.args)
         forwarded = unflatten(found.forwarded or {})
@@ -303,9 +305,11 @@ class Calls:
     async def _exchange(self, call: OpenCall) -> Wire:
         """The exchange with the upstream, with the questions that it asks on the way."""
         request, seconds = call.request, call.request.pin.timeout_ms / 1_000
-        # What was let through of the fields beside the args, as the decision says.
-        forwarded = unflatten(call.gated.answer.forwarded or {})
-        first = params = build_params(request.method, request.decided, forwarded)
+        # What was decided, and what was let through beside it, as the decision says: nothing else is sent.
+        decided = find_method(request.pin.name, call.gated.answer.args or {})[1]
+        if "arguments" not in request.decided and not decided.get("arguments", True):
+            del decided["arguments"]
+        first = params = build_params(request.method, decided, unflatten(call.gated.answer.forwarded or {}))
         for number in range(1, _MAX_ROUNDS + 1):
             connection = await self._connections.reach(request.pin.upstream, request.agent_id, request.manner, seconds)
             async with asyncio.timeout(seconds):

@@ -124,7 +124,7 @@ class Requests:
     async def get_prompt(self, ctx: Context, params: Wire) -> Wire:
         """Fill in a prompt: gated."""
         upstream, prompt = self._find_prompt(params.get("name"))
-        args = {**(params.get("arguments") or {}), "name": prompt["name"]}
+        args = {"name": prompt["name"], "arguments": dict(params.get("arguments") or {})}
         return await self._read(ctx, upstream, GET_PROMPT, {**params, "name": prompt["name"]}, args)
 
     def _find_prompt(self, name: object) -> tuple[str, Wire]:

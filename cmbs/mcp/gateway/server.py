@@ -47,7 +47,13 @@ class Gateway:
         self.pinning = Pinning(ledger, connections, self._settings.timeout_ms)
         offers = Offers(ledger, self._settings.console)
         self._calls = Calls(
-            ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds, offers, self.pinning.reload
+            ledger,
+            connections,
+            lambda: self.pinning.pins,
+            self._settings.wait_seconds,
+            offers,
+            self.pinning.reload,
+            lambda pin: self.pinning.find_suspension(pin) is not None,
         )
         self._clients = Clients()
         self._callers = Callers(api, self._settings)

@@ -51,7 +51,7 @@ def select_forwarded(method: str, params: Mapping[str, Any]) -> Wire:
 def find_method(name: str, args: Mapping[str, Any]) -> tuple[str, Wire]:
     """The request that a call of a pin of this name is, and the fields that were decided of it, from its args."""
     if name == GET_PROMPT:
-        return name, {"name": args["name"], "arguments": {key: args[key] for key in args if key != "name"}}
+        return name, dict(args)
     if name in (READ_RESOURCE, COMPLETE):
         return name, dict(args)
     return CALL_TOOL, {"name": name, "arguments": dict(args)}

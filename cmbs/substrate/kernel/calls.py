@@ -7,7 +7,7 @@ that is the same is joined instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -26,6 +26,8 @@ from cmbs.substrate.kernel.state import Execution, OpenCallKey, ProposalRecord, 
 from cmbs.substrate.kernel.words import CALLER
 
 _CALL_PREFIX = "c"
+# Who runs the tools of other kinds than `caller`.
+SERVER = "server"
 _WAIT_MS = 3_600_000
 
 
@@ -76,6 +78,11 @@ def read_call_id(call_id: str) -> CallPlace | None:
 def executor_of(tool: Tool) -> str:
     """Who runs calls of a tool outside the server: the id of an executor, or `CALLER` for the agent itself."""
     return CALLER if isinstance(tool.executor, msgspec.UnsetType) else tool.executor
+
+
+def name_runner(tool: Tool) -> str:
+    """Who runs calls of a tool: `SERVER`, `CALLER`, or the id of an executor."""
+    return SERVER if is_run_by_server(tool) else executor_of(tool)
 
 
 def is_run_by_server(tool: Tool | None) -> bool:
@@ -183,6 +190,8 @@ def _choose_token(space: Space, call: ToolCall, actor: Actor, now: str) -> str |
 
 def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) -> ProposalRecord | None:
     """The proposal of the call that this one repeats, by its key, or joins, because the same is open."""
+    tool = space.tools.get(call.tool_id)
+    writes = tool is not None and tool.writes
     key, case_id = call.idempotency_key, None if isinstance(message.case_id, msgspec.UnsetType) else message.case_id
     if key is not None:
         execution = space.executions.get(find_call(space, call.tool_id, key, actor.id) or "")
@@ -190,51 +199,49 @@ def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) ->
             record = space.proposals.get(execution.proposal_id)
             return None if record is None or record.case_id != case_id else record
     open_key = OpenCallKey((actor.kind, actor.id), case_id, call.tool_id, hash_of_args(call), key)
-    known_id = space.open_calls.get(open_key)
-    if known_id is None and message.joins:
-        known_id = space.open_calls.get(open_key._replace(idempotency_key=None))
-    return None if known_id is None else space.proposals.get(known_id)
+    known = () if key is None and not writes else space.open_calls.get(open_key, ())
+    if not known and message.joins and writes:
+        known = space.open_calls.get(open_key._replace(idempotency_key=None), ())
+    return space.proposals[known[0]] if known else None
 
 
 # --- what is open -----------------------------------------------------------------------------------------------------
 
 
-def index_open_calls(space: Space) -> Map[OpenCallKey, str]:
-    """The open calls, from everything that the space holds."""
-    found: Map[OpenCallKey, str] = Map()
+def index_open_calls(space: Space) -> Map[OpenCallKey, tuple[str, ...]]:
+    """The open calls, from everything that the space holds: by what makes them the same, the oldest first."""
+    found: dict[OpenCallKey, tuple[str, ...]] = {}
     for record in sorted(space.proposals.values(), key=_by_seq):
         if record.status in UNSETTLED:
-            found = found.update(dict.fromkeys(_list_keys(space, record), record.message.proposal.proposal_id))
-    return found
+            proposal = record.message.proposal
+            for key in _list_keys(record, proposal):
+                found[key] = (*found.get(key, ()), proposal.proposal_id)
+    return Map(found)
 
 
-def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[OpenCallKey, str]:
+def update_open_calls(before: Space, after: Space, event: SpaceEvent) -> Map[OpenCallKey, tuple[str, ...]]:
     """The open calls after a step; `after` is what it leads to, but for these."""
     found = before.open_calls
     for proposal_id in event.result.statuses:
         record, known = after.proposals[proposal_id], before.proposals.get(proposal_id)
         was_open, is_open = known is not None and known.status in UNSETTLED, record.status in UNSETTLED
-        if was_open == is_open:
-            continue
-        for key in _list_keys(after, record):
-            if is_open:
-                found = found.set(key, proposal_id)
-            elif found.get(key) == proposal_id:
-                found = found.delete(key)
+        for key in () if was_open == is_open else _list_keys(record, record.message.proposal):
+            others = tuple(each for each in found.get(key, ()) if each != proposal_id)
+            left = (*others, proposal_id) if is_open else others
+            found = found.set(key, left) if left else found.delete(key)
     return found
 
 
-def _list_keys(space: Space, record: ProposalRecord) -> Iterator[OpenCallKey]:
-    """What the calls of a proposal are found by: each by its own key, and writing ones by whichever."""
+def _list_keys(record: ProposalRecord, proposal: Proposal) -> list[OpenCallKey]:
+    """Under what the calls of a proposal are found while they are open: with their keys, and without; each once."""
     actor = (record.actor.kind, record.actor.id)
-    for each in record.message.proposal.candidates:
-        if isinstance(each, ToolCall):
-            tool = space.tools.get(each.tool_id)
-            key = OpenCallKey(actor, record.case_id, each.tool_id, hash_of_args(each), each.idempotency_key)
-            if key.idempotency_key is not None:
-                yield key
-            if tool is not None and tool.writes:
-                yield key._replace(idempotency_key=None)
+    calls = [each for each in proposal.candidates if isinstance(each, ToolCall)]
+    keys = [
+        OpenCallKey(actor, record.case_id, each.tool_id, hash_of_args(each), idempotency_key)
+        for each in calls
+        for idempotency_key in (each.idempotency_key, None)
+    ]
+    return list(dict.fromkeys(keys))
 
 
 def _by_seq(record: ProposalRecord) -> int:

@@ -442,13 +442,8 @@ def _record_outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> 
 def _start(space: Space, message: Start, event: SpaceEvent) -> ChangedFields:
     execution = space.executions[message.execution_id]
     if event.result.decision is not None:
-        others = {known: status for known, status in event.result.statuses.items() if known != execution.proposal_id}
         before = space if event.result.not_started else take_back(space, execution)
-        changed = _decide_again(before, execution.proposal_id, event, message.belief)
-        for known, status in others.items():
-            moved = msgspec.structs.replace(changed["proposals"][known], status=ProposalStatus(status))
-            changed["proposals"] = changed["proposals"].set(known, moved)
-        return changed
+        return _decide_again(before, execution.proposal_id, event, message.belief)
     if event.result.not_started:
         return end_waiting(space, event, ApprovalStatus.WITHDRAWN)
     (intent,) = event.result.intents

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -14,9 +15,9 @@ from cmbs.ledger.instants import later
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import find_nearest
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, arbitrate_in_case, recheck
-from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
+from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, has_lost_case, list_readings
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, effective_changes
-from cmbs.substrate.kernel.calls import hash_of_call, is_executor, is_run_by_server
+from cmbs.substrate.kernel.calls import hash_of_call, is_executor, is_run_by_server, name_runner
 from cmbs.substrate.kernel.events import (
     Changes,
     MarkInDoubt,
@@ -52,7 +53,7 @@ from cmbs.substrate.kernel.proposals import (
 )
 from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, require_engine
-from cmbs.substrate.kernel.waiting import OutcomeUnchanged, end_unstarted, end_waiting
+from cmbs.substrate.kernel.waiting import OutcomeUnchanged, end_waiting
 from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus, ProposalStatus
 
 MAX_ATTEMPTS = 3
@@ -83,22 +84,18 @@ def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> St
         raise Conflict(f"execution `{message.execution_id}` had until {execution.intent.deadline}", _about(execution))
     before, place = take_back(space, execution), execution.intent.candidate
     record = before.proposals[execution.proposal_id]
-    if _has_lost_case(space, record):
+    lost: StrEnum | None = ReasonCode.NO_CASE if has_lost_case(space, record.message.proposal, record.actor) else None
+    if name_runner(space.tools[execution.tool.tool_id]) != name_runner(execution.tool):
+        # Neither may start it: who ran such calls then is not who runs them now.
+        lost = StepReason.RUNNER_CHANGED
+    if lost is not None:
         left = end_waiting(space, [execution.proposal_id], ProposalStatus.WITHDRAWN)
-        return msgspec.structs.replace(left, reason_code=ReasonCode.NO_CASE.value)
+        return msgspec.structs.replace(left, reason_code=lost.value)
     turn = Turn(starts=message.execution_id)
     result = decide_again(before, record, [place], message.belief, stamp, turn)
     if result.intents:
         return result
-    ended = end_unstarted(space, [message.execution_id])
-    return msgspec.structs.replace(
-        result, statuses={**ended.statuses, **result.statuses}, not_started=ended.not_started
-    )
-
-
-def _has_lost_case(space: Space, record: ProposalRecord) -> bool:
-    """Whether a proposal names a case under which its actor may not act any more."""
-    return record.case_id is not None and find_case(space, record.message.proposal, record.actor) is None
+    return msgspec.structs.replace(result, not_started=(message.execution_id,))
 
 
 def _check_claim(space: Space, execution: Execution, message: Start, actor: Actor) -> StepResult | Repeat | None:
@@ -145,7 +142,7 @@ def _start_again(space: Space, execution: Execution, message: Start, stamp: Stam
     record = before.proposals[execution.proposal_id]
     arbitration = arbitrate_again(before, record, [intent.candidate], message.belief, stamp)
     is_allowed = arbitration.candidates[0].runs and arbitration.decision.observed == record.decision.observed
-    if not is_allowed or _has_lost_case(space, record):
+    if not is_allowed or has_lost_case(space, record.message.proposal, record.actor):
         raise OutcomeUnchanged(
             f"execution `{message.execution_id}` may not be started again: it is not allowed any more",
             _about(execution),
@@ -189,6 +186,8 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
             {**_about(execution), "next": "claim the call before it is run; only then has it an outcome"},
         )
     if execution.settled_seq is not None:
+        if not (is_operator(actor) or is_executor(execution, actor) or _is_its_tool(execution, actor)):
+            return refuse(StepReason.NOT_AUTHORISED)
         if (execution.outcome, execution.result) != (message.status, bytes(message.result)):
             raise Conflict(
                 f"execution `{message.execution_id}` has another outcome already",
@@ -284,10 +283,15 @@ def _may_report(execution: Execution, actor: Actor) -> bool:
     settle what is in doubt either.
     """
     if actor.kind is ActorKind.TOOL:
-        return actor.id == execution.tool.tool_id and is_run_by_server(execution.tool)
+        return _is_its_tool(execution, actor)
     if is_executor(execution, actor):
         return execution.nonce_hash is not None or execution.status is ExecutionStatus.RUNNING
     return is_operator(actor) and actor.id != execution.agent_id and execution.status is ExecutionStatus.IN_DOUBT
+
+
+def _is_its_tool(execution: Execution, actor: Actor) -> bool:
+    is_tool = actor.kind is ActorKind.TOOL and actor.id == execution.tool.tool_id
+    return is_tool and is_run_by_server(execution.tool)
 
 
 def _shows_nonce(execution: Execution, message: RecordOutcome, actor: Actor) -> bool:

@@ -24,7 +24,7 @@ from cmbs.substrate.kernel.arbitration.arbitrate import (
     arbitrate,
     belief_sessions,
 )
-from cmbs.substrate.kernel.arbitration.cases import NeededReadings, is_read
+from cmbs.substrate.kernel.arbitration.cases import NeededReadings, has_lost_case, is_read
 from cmbs.substrate.kernel.arbitration.stages import hash_of_tool, is_observation
 from cmbs.substrate.kernel.calls import claims, executor_of, hash_of_call, is_run_by_server
 from cmbs.substrate.kernel.events import (
@@ -411,7 +411,9 @@ def _intent(
     space: Space, call: ToolCall, outcome: CandidateOutcome, decided: Decided, turn: Turn, stamp: Stamp
 ) -> Intent:
     tool = space.tools[call.tool_id]
-    begins = turn.begins(space, tool)
+    # Under a case that is lost, nothing starts: its START withdraws it.
+    is_lost = has_lost_case(space, decided.message.proposal, decided.actor)
+    begins = turn.begins(space, tool) and not is_lost
     return Intent(
         execution_id=turn.starts or f"x-{stamp.event_id}-{outcome.candidate}",
         candidate=outcome.candidate,

@@ -321,4 +321,4 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     # by the writing calls of theirs that are open.
     loads: Map[str, AgentLoad] = Map()
     tokens_of: Map[str, tuple[str, ...]] = Map()
-    open_calls: Map[OpenCallKey, str] = Map()
+    open_calls: Map[OpenCallKey, tuple[str, ...]] = Map()

@@ -6,7 +6,6 @@ Waiting proposals are those that are parked or that ask for an approval.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict
@@ -149,27 +148,7 @@ def end_waiting(space: Space, proposal_ids: Iterable[str], ended: ProposalStatus
         runs = any(map(is_open, statuses_of(space, record)))
         rest = ProposalStatus.READY if ready else ended
         statuses[proposal_id] = (ProposalStatus.RUNNING if runs else rest).value
-    left = end_unstarted(space, unstarted)
-    return StepResult(statuses={**left.statuses, **statuses}, not_started=left.not_started)
-
-
-class Unstarted(NamedTuple):
-    """Executions that are not started any more, and where the proposals stand that wait for them."""
-
-    not_started: tuple[str, ...]
-    statuses: dict[str, str]
-
-
-def end_unstarted(space: Space, execution_ids: Iterable[str]) -> Unstarted:
-    """What it means for others that these executions are not started: proposals that they were to answer fail."""
-    ended = tuple(sorted(execution_ids))
-    statuses: dict[str, str] = {}
-    for proposal_id in {each for known in ended for each in space.executions[known].awaited_by}:
-        record = find_proposal(space, proposal_id)
-        others = [space.executions[known].status for known in record.execution_ids if known not in ended]
-        runs = any(map(is_open, others))
-        statuses[proposal_id] = (ProposalStatus.RUNNING if runs else ProposalStatus.FAILED).value
-    return Unstarted(ended, statuses)
+    return StepResult(statuses=statuses, not_started=tuple(sorted(unstarted)))
 
 
 def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> StepResult:
@@ -213,8 +192,7 @@ def _expire_execution(space: Space, execution_id: str, stamp: Stamp) -> StepResu
         status = ProposalStatus.PARKED
     elif others:
         status = ProposalStatus.READY
-    ended = end_unstarted(space, [execution_id])
-    return StepResult(statuses={**ended.statuses, execution.proposal_id: status.value}, not_started=ended.not_started)
+    return StepResult(statuses={execution.proposal_id: status.value}, not_started=(execution_id,))
 
 
 def _require_due(moment: str, stamp: Stamp) -> None:

@@ -38,8 +38,7 @@ def end_waiting(space: Space, event: SpaceEvent, status: ApprovalStatus) -> Chan
     body, approvals = event.body, space.approvals
     proposals: Map[str, ProposalRecord] = with_statuses(space, event.result)["proposals"]
     waiting: ChangedFields = {}
-    answered = {each for known in event.result.not_started for each in space.executions[known].awaited_by}
-    for proposal_id in sorted(event.result.statuses.keys() - answered):
+    for proposal_id in event.result.statuses:
         record = proposals[proposal_id]
         pending = [each.asked.approval_id for each in pending_approvals(space, record)]
         approvals = settle_approvals(approvals, pending, status, body.actor, body.seq)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.call_records import CallRecord, find_call_record
 from cmbs.substrate.kernel.arbitration.stages import hash_of_tool
-from cmbs.substrate.kernel.calls import MakeCall, hash_of_call, name_call, read_call_id
+from cmbs.substrate.kernel.calls import MakeCall, hash_of_call, index_open_calls, name_call, read_call_id
 from cmbs.substrate.kernel.events import (
     Approve,
     Claim,
@@ -191,9 +192,9 @@ def test_a_call_under_a_key_is_found_while_it_waits_and_joins_another_key_only_w
         assert make(world, tool_id, key="one").seq == first.seq
         another = make(world, tool_id, key="two")
         assert not another.repeated
-        # The newest of those that are open; what reads is joined under its own key alone.
+        # The oldest of those that are open; what reads is joined under its own key alone.
         joins = make(world, tool_id, key="three", joins=True)
-        assert (joins.repeated, joins.seq) == ((True, another.seq) if tool_id == "t" else (False, joins.seq))
+        assert (joins.repeated, joins.seq) == ((True, first.seq) if tool_id == "t" else (False, joins.seq))
         assert make(world, tool_id, {"x": 1}, key="one").seq > joins.seq
     world.say(Withdraw(read(world, make(world, "look", key="one")).proposal_id))
     assert not make(world, "look", key="one").repeated
@@ -398,6 +399,59 @@ def test_a_call_that_has_to_wait_by_now_is_parked_and_starts_afterwards(world: W
     assert read(world, answer).status is CallStatus.DONE
 
 
+RUNNERS = {"server": http_tool("t"), "executor": caller_tool("t", executor="gateway"), "caller": caller_tool("t")}
+
+
+@pytest.mark.req("CALL-START-01")
+@pytest.mark.parametrize(("before", "now"), list(permutations(RUNNERS, 2)))
+def test_a_call_does_not_start_once_its_tool_is_run_by_another(world: World, before: str, now: str) -> None:
+    world.open(RUNNERS[before])
+    world.server._executor.turns.take(line := _line(), 8)
+    answer = make(world)
+    world.say(RegisterTool(RUNNERS[now]))
+    world.server._executor.release(line, 8)
+    if before != "server":
+        started = world.claim(execution_id(world, answer), GATEWAY if before == "executor" else AGENT)
+        assert started.event.result.reason_code == "RUNNER_CHANGED"
+    assert eventually(lambda: read(world, answer).status is CallStatus.WITHDRAWN)
+    assert world.runner.calls == []
+
+
+@pytest.mark.req("CALL-CLAIM-01")
+def test_a_claim_starts_nothing_under_a_case_that_was_closed(cased_world: World) -> None:
+    world = cased_world
+    world.open(caller_tool("t"), http_tool("h"))
+    world.say(OpenCase("c", [AGENT.id]))
+    world.say(CloseCase("c"))
+    assert read(world, make(world, case_id="c", claim=Claim(hash_of_nonce("n")))).status is CallStatus.WAITING
+    queued = make(world, "h", case_id="c")
+    assert eventually(lambda: read(world, queued).status is CallStatus.WITHDRAWN)
+    assert world.runner.calls == []
+
+
+@pytest.mark.req("CALL-CLAIM-03")
+def test_what_came_of_a_call_is_not_for_others_to_guess(world: World) -> None:
+    world.open(caller_tool("t"))
+    answer = make(world)
+    world.report(execution_id(world, answer), result=1)
+    for guess in (1, 2):
+        said = world.say(RecordOutcome(execution_id(world, answer), OutcomeStatus.SUCCEEDED, raw(guess)), OTHER_AGENT)
+        assert said.event.result.reason_code == "NOT_AUTHORISED"
+
+
+@pytest.mark.req("CALL-JOIN-01")
+def test_what_is_joined_is_open_whatever_became_of_the_tool_meanwhile(world: World) -> None:
+    world.open(caller_tool("t"))
+    first, second = make(world, key="one"), make(world, key="two")
+    world.say(RegisterTool(caller_tool("t", writes=False)))
+    world.say(Withdraw(read(world, second).proposal_id), AGENT)
+    world.say(RegisterTool(caller_tool("t")))
+    assert make(world).seq == first.seq
+    world.say(Withdraw(read(world, first).proposal_id), AGENT)
+    assert not make(world).repeated
+    assert dict(index_open_calls(world.space)) == dict(world.space.open_calls)
+
+
 @pytest.mark.req("CALL-START-02")
 def test_an_approval_and_a_budget_are_used_when_a_call_starts(world: World) -> None:
     world.open(caller_tool("t"), policy=POLICY, budget=Budget(calls=1))
@@ -489,16 +543,22 @@ def test_an_atomic_proposal_fails_where_one_of_its_calls_is_not_started(world: W
     assert (status(world.space, "p"), "goal.a" in world.space.state) == (ProposalStatus.FAILED, False)
 
 
-def test_a_proposal_that_a_call_was_to_answer_fails_where_that_is_not_started(world: World) -> None:
+def test_what_waits_to_be_started_answers_no_other_call(world: World) -> None:
+    """It may never run: a proposal that waited for it could never end."""
     world.open(caller_tool("x", executor="gateway"), caller_tool("t"))
     world.propose(call("x"), proposal_id="first")
     world.propose(call("x"), proposal_id="second")
     world.propose(call("x"), call("t", key="own"), atomic=False, proposal_id="third")
     (name,) = world.space.proposals["first"].execution_ids
+    refused = world.space.proposals["second"].decision
+    assert (refused.verdict.value, refused.reason_code) == ("deny", "IDEMPOTENCY_CONFLICT")
     world.say(Withdraw("first"), AGENT)
     assert world.space.executions[name].status is ExecutionStatus.NOT_STARTED
     standing = [status(world.space, each).value for each in ("first", "second", "third")]
-    assert standing == ["withdrawn", "failed", "running"]
+    assert standing == ["withdrawn", "denied", "running"]
+    # The key is free again.
+    world.propose(call("x"), proposal_id="fourth")
+    assert status(world.space, "fourth") is ProposalStatus.READY
 
 
 # --- what the server runs ---------------------------------------------------------------------------------------------
@@ -634,16 +694,6 @@ def test_an_outcome_leaves_a_proposal_ready_where_another_call_waits_to_be_start
     world.claim(relayed, GATEWAY)
     world.say(RecordOutcome(relayed, OutcomeStatus.SUCCEEDED, nonce=f"nonce of {relayed}"), GATEWAY)
     assert status(world.space, "p") is ProposalStatus.COMMITTED
-
-
-def test_a_proposal_that_waits_for_the_call_of_another_moves_with_it_when_that_does_not_start(world: World) -> None:
-    world.open(caller_tool("t"))
-    world.propose(call("t", key="own"), proposal_id="other")
-    answer = make(world, key="k")
-    world.propose(call("t"), call("t", key="k", token=TOKEN), atomic=False, proposal_id="waits")
-    change_policy(world, {"constraint.no": constraint(effect="deny", subject={"tool_id": "t"})})
-    world.claim(execution_id(world, answer))
-    assert status(world.space, "waits") is ProposalStatus.RUNNING
 
 
 def test_a_queue_is_no_part_of_what_was_asked(world: World) -> None:

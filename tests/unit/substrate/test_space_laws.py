@@ -239,7 +239,7 @@ class SpaceMachine(RuleBasedStateMachine):
         assert dict(space.running) == {
             known: each.intent.deadline
             for known, each in space.executions.items()
-            if each.status is ExecutionStatus.RUNNING
+            if each.status in (ExecutionStatus.READY, ExecutionStatus.RUNNING)
         }
         waiting: dict[str, set[str]] = {}
         for proposal_id, parked in space.parked.items():

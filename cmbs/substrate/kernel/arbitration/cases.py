@@ -45,6 +45,12 @@ def agents_of(belief: Sequence[BeliefReading]) -> list[str] | None:
     return None if isinstance(agents, msgspec.UnsetType) else agents
 
 
+def has_lost_case(space: Space, proposal: Proposal, actor: Actor) -> bool:
+    """Whether a proposal names a case of the space under which its actor may not act, or not any more."""
+    is_known = not isinstance(proposal.case_id, msgspec.UnsetType) and proposal.case_id in space.cases
+    return is_known and find_case(space, proposal, actor) is None
+
+
 # The belief sessions to read, and for each the actor without whose eliminations it is to be read too, if any.
 NeededReadings = Mapping[str, str | None]
 

@@ -45,7 +45,7 @@ from cmbs.substrate.kernel.policy.references import MISSING, CaseContext, CaseUs
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema_text
 from cmbs.substrate.kernel.state import CallKey, GrantKey, Space
 from cmbs.substrate.kernel.steps import encode
-from cmbs.substrate.kernel.words import ApprovalStatus
+from cmbs.substrate.kernel.words import ApprovalStatus, ExecutionStatus
 
 # How the note of a constraint in the trace begins, where it only observes.
 _OBSERVED = "observed"
@@ -128,8 +128,9 @@ def begin_call(
         if execution_id is not None:
             execution = space.executions[execution_id]
             known = (execution.intent.args_hash, execution.intent.capability_token_id, execution.agent_id)
-            # The same args, the same token, the same agent.
-            answered_by = execution_id if known == (args_hash, call.capability_token_id, actor.id) else None
+            # The same args, the same token, the same agent. What waits to be started answers nothing: it may never run.
+            is_same = known == (args_hash, call.capability_token_id, actor.id)
+            answered_by = execution_id if is_same and execution.status is not ExecutionStatus.READY else None
     try:
         args = msgspec.json.decode(call.args)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -138,6 +138,12 @@ _STEPS: dict[StrEnum, StepAdvice] = {
         "call_hash",
         _find_call_hash,
     ),
+    StepReason.RUNNER_CHANGED: StepAdvice(
+        "the tool is run by another than when the call was allowed, so the call was withdrawn",
+        "make the call again",
+        "tool_id",
+        accepted="a call that is made under the tool's present registration",
+    ),
     StepReason.WRONG_NONCE: StepAdvice(
         "the outcome does not come with the nonce of the claim that started the call",
         "leave it to the process that claimed the call, or have an operator settle it once it is in doubt",
