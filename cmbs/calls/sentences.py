@@ -9,6 +9,7 @@ import msgspec
 
 from cmbs.api.spaces import CallResponse, CallWait, CallWaitKind
 from cmbs.errors import CmbsError
+from cmbs.substrate.kernel.events import OutcomeStatus
 from cmbs.substrate.kernel.words import CALLER, CallStatus
 
 _SERVER = "server"
@@ -34,6 +35,11 @@ def describe_status(answer: CallResponse, *, may_run: bool = False) -> str:
             return f"Done. {_name(answer)}"
         case CallStatus.FAILED:
             why = answer.error or ("its result was refused" if answer.outcome is None else answer.outcome.value)
+            if answer.outcome is OutcomeStatus.RESULT_REFUSED:
+                return (
+                    f"Refused result: {why}. The call was made; what it changed, if anything, is changed.\n"
+                    f"Ask for less: a part, a page, a narrower question. {_name(answer)}"
+                )
             return f"Failed: {why}. It is on record as call `{answer.call_id}`."
         case CallStatus.WAITING:
             return _describe_waiting(answer)

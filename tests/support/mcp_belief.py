@@ -47,7 +47,7 @@ async def served(*, modern: bool = True, **options: Any) -> AsyncIterator[tuple[
         app.close()
 
 
-async def call(client: Client, name: str, **args: Any) -> Wire:
+async def call(client: Client, name: str, /, **args: Any) -> Wire:
     """The answer of a tool, which is of its schema, whole in both forms, and no longer than was asked for."""
     result = await client.call_tool(name, args)
     assert not result.is_error, result.content
@@ -65,7 +65,7 @@ async def follow(client: Client, more: Wire) -> Wire:
     return await call(client, more["tool"], **more["arguments"])
 
 
-async def refuse(client: Client, name: str, **args: Any) -> tuple[str, Wire]:
+async def refuse(client: Client, name: str, /, **args: Any) -> tuple[str, Wire]:
     """What a model reads of a call that fails: the text, and what is beside it."""
     result = await client.call_tool(name, args)
     assert result.is_error

@@ -1,4 +1,4 @@
-"""What is installed: the bare package stands on two dependencies, and the lock pins and hashes everything."""
+"""What is installed: the bare package stands on three dependencies, and the lock pins and hashes everything."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def pins(lock: str) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.req("PKG-01")
 @pytest.mark.parametrize("store", ["memory:", "sqlite:///bare.db"])
-def test_the_bare_install_serves_with_two_dependencies(store: str, tmp_path: Path) -> None:
+def test_the_bare_install_serves_with_three_dependencies(store: str, tmp_path: Path) -> None:
     providers = read_project()["project"]["entry-points"]["cmbs.hypotheses"].values()
     ran = run_with_only("", BARE_PROGRAM, store, *providers, cwd=tmp_path)
     assert (ran.stderr, ran.returncode) == ("", 0)

@@ -269,6 +269,8 @@ STATE_READS = {
     "get_proposal": f"{SPACE_PATH}/proposals/p99",
     "list_approvals": f"{SPACE_PATH}/approvals",
     "get_approval": f"{SPACE_PATH}/approvals/none",
+    "list_calls": f"{SPACE_PATH}/calls",
+    "get_call": f"{SPACE_PATH}/calls/c-none-0",
     "list_executions": f"{SPACE_PATH}/executions",
     "get_execution": f"{SPACE_PATH}/executions/none",
     "list_tools": f"{SPACE_PATH}/tools",

@@ -34,6 +34,7 @@ from cmbs.stores import open_store
 from cmbs.system import RandomIds
 from tests.support.http_server import free_port
 from tests.support.mcp_upstream import tool_of
+from tests.support.transports import ONTOLOGY
 
 pytestmark = pytest.mark.slow
 
@@ -211,10 +212,11 @@ def test_agentgateway_is_let_through_or_told_why_not_and_reports_what_came_of_it
             assert [each.WhichOneof("result") for each in passed] == ["pass"] * 3
             read = pb.McpRequest(service_names=["github"], method="resources/read", mcp_request=b'{"uri": "file:///a"}')
             assert (await check(read)).WhichOneof("result") == "pass"
+            case = await bench.operator.declare_session(ontology=ONTOLOGY, hypotheses=["a"], name="INC-7")
             cased = ask_agentgateway("search", {}, headers=[pb.McpHeader(key="x-cmbs-case", value=b"INC-7")])
             assert (await check(cased)).WhichOneof("result") == "pass"
             named = [each async for each in bench.operator.each(bench.operator.list_proposals, "mcp")]
-            assert [each.case_id for each in named] == [None] * 4 + ["INC-7"]
+            assert [each.case_id for each in named] == [None] * 4 + [case.session_id]
             denied = await check(ask_agentgateway("delete", {"id": 7}))
             assert (denied.WhichOneof("result"), denied.error.code) == (
                 "error",

@@ -103,7 +103,7 @@ def test_a_host_that_answers_by_itself_gains_nothing_and_is_asked_once(modern: b
                 for _ in range(2):
                     waiting = await client.call_tool("restart", {})
                     assert waiting.is_error
-                    assert "needs the approval of an operator" in text_of(waiting)
+                    assert "has to approve the call" in text_of(waiting)
             assert len(host.asked) == 1
             assert upstream.calls == []
             assert await list_statuses(bench) == ["asked"]
@@ -159,7 +159,7 @@ def test_a_host_that_fails_when_it_is_asked_waits_as_ever() -> None:
     async def test() -> None:
         async with open_bench({"up": make_upstream()}, console=CONSOLE) as bench:
             async with bench.client(modern=False, elicitation_callback=fail) as client:
-                assert "needs the approval of an operator" in text_of(await client.call_tool("restart", {}))
+                assert "has to approve the call" in text_of(await client.call_tool("restart", {}))
             assert [each["action"] for each in await bench.notes(ANSWERED)] == ["none"]
 
     run(test())
@@ -182,7 +182,7 @@ def test_a_request_state_of_an_offer_is_good_once_and_for_its_call_alone() -> No
                 # A client that comes again without an answer is asked again.
                 assert isinstance(await send(), mcp_types.InputRequiredResult)
                 responses = {"approve": ElicitResult(action="accept")}
-                assert "needs the approval" in text_of(await send(responses, first.request_state))
+                assert "has to approve" in text_of(await send(responses, first.request_state))
                 assert "no question that is open" in text_of(await send(responses, first.request_state))
             assert len(await bench.notes("request state that is not open")) == 1
             assert upstream.calls == []

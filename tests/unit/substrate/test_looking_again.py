@@ -239,7 +239,7 @@ def test_an_event_on_a_session_that_many_wait_for_reads_it_once_a_portion_and_re
     belief.eliminate(session_id, "probe", "two", CAUSES[1:2])
     drain(world)
     assert (world.space.head.seq - before, len(world.space.parked)) == (1, PARKED - 1)
-    assert status(world.space, "p00007") is ProposalStatus.RUNNING
+    assert status(world.space, "p00007") is ProposalStatus.READY
 
 
 def drain(world: World) -> None:

@@ -14,7 +14,7 @@ from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
-from cmbs.substrate.kernel.events import CreateSpace, MarkInDoubt, OutcomeStatus, Propose, RecordOutcome
+from cmbs.substrate.kernel.events import CreateSpace, Propose, Withdraw
 from cmbs.substrate.kernel.kind import SpaceAnswer, append_of_space
 from cmbs.substrate.kernel.model import BeliefReading, Tool
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
@@ -26,7 +26,6 @@ from tests.support.digest_points import digest_points_at
 from tests.support.spaces import (
     AGENT,
     ENCODER,
-    ENGINE,
     ROOT,
     SPACE,
     STREAM,
@@ -38,7 +37,6 @@ from tests.support.spaces import (
     delta,
     eventually,
     http_tool,
-    raw,
     status,
     wait_until_settled,
 )
@@ -286,33 +284,29 @@ def occupy_the_only_turn(world: World, runner: SlowRunner, *, idempotent: bool) 
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_what_had_no_turn_in_time_has_failed_only_where_it_is_not_tried_again(
+def test_what_had_no_turn_for_a_while_runs_once_when_it_comes(
     make_world: Callable[..., World], *, idempotent: bool
 ) -> None:
-    """An attempt that comes up late must not settle an execution of which another attempt is on its way."""
     runner = SlowRunner()
     world = make_world(runner=runner, limits=SpaceLimits(executions_at_once=1))
     occupy_the_only_turn(world, runner, idempotent=idempotent)
     world.propose(call("t", key="second"), proposal_id="second")
+    assert status(world.space, "second") is ProposalStatus.READY
     world.advance(minutes=1)
     runner.let_go.set()
     assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
-    expected = ProposalStatus.COMMITTED if idempotent else ProposalStatus.FAILED
-    assert wait_until_settled(world, "second") is expected
-    ran = [context.attempt for _, _, context in runner.calls if context.idempotency_key == "second"]
-    assert ran == ([2] if idempotent else [])
+    assert wait_until_settled(world, "second") is ProposalStatus.COMMITTED
+    assert [context.attempt for _, _, context in runner.calls if context.idempotency_key == "second"] == [1]
 
 
-def test_what_an_operator_settled_while_it_waited_for_its_turn_does_not_run(make_world: Callable[..., World]) -> None:
+def test_what_was_withdrawn_while_it_waited_for_its_turn_does_not_run(make_world: Callable[..., World]) -> None:
     runner = SlowRunner()
     world = make_world(runner=runner, limits=SpaceLimits(executions_at_once=1))
     occupy_the_only_turn(world, runner, idempotent=True)
-    execution_id = world.start(call("t", key="second"), proposal_id="second")
-    world.clock.advance(timedelta(minutes=1))
-    world.say(MarkInDoubt(execution_id), ENGINE)
-    world.say(RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
+    world.start(call("t", key="second"), proposal_id="second")
+    world.say(Withdraw("second"), AGENT)
     runner.let_go.set()
     assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     world.close()
     assert [context.idempotency_key for _, _, context in runner.calls] == ["first"]
-    assert status(world.space, "second") is ProposalStatus.COMMITTED
+    assert status(world.space, "second") is ProposalStatus.WITHDRAWN
