@@ -20,6 +20,7 @@ from cmbs.calls.sentences import (
     describe_not_made,
     describe_refusal,
     describe_unrecorded,
+    describe_withdrawn,
 )
 from cmbs.client import AsyncClient
 from cmbs.errors import CmbsError, Forbidden, RecordNotFound
@@ -112,13 +113,12 @@ class DecisionPoint:
         await agent.run(call.proceed(wait_seconds))
         if call.may_run:
             return await self._let_through(agent, call, name or call.call_id)
-        reason = describe_call(call.answer)
-        if call.waits:
-            # The peer does not come back for the answer: nothing is to run later that nothing waits for.
-            await agent.run(call.withdraw("the caller does not wait"))
-            reason += (
-                "\nIt was withdrawn, since the call is not waited for any longer: make it again when it is allowed."
-            )
+        if not call.waits:
+            return Verdict(allowed=False, reason=describe_call(call.answer), call_id=call.call_id)
+        # The peer does not come back for the answer: nothing is to run later that nothing waits for.
+        await agent.run(call.withdraw("the caller does not wait"))
+        reason = describe_withdrawn(call.answer, "what it waited for did not come in time, so it was withdrawn")
+        reason += "\nMake it again when an operator can approve it meanwhile, or once what it depends on has changed."
         return Verdict(allowed=False, reason=reason, call_id=call.call_id)
 
     async def _let_through(self, agent: AsyncClient, call: GatedCall, name: str) -> Verdict:

@@ -73,7 +73,7 @@ def test_an_approval_is_given_for_exactly_what_was_shown(page: Page, told: tuple
     (approval,) = space.get("/approvals")["approvals"]
     assert (approval["status"], approval["args"]) == ("approved", {"service": "catalogue", "to_revision": 41})
     proposals = page.get_by_role("region", name="Proposals")
-    expect(proposals.get_by_role("listitem").filter(has_text="deployment.rollback")).to_contain_text("running")
+    expect(proposals.get_by_role("listitem").filter(has_text="deployment.rollback")).to_contain_text("ready")
 
 
 def test_what_is_proposed_meanwhile_appears_and_can_be_rejected(page: Page, told: tuple[Incident, Space]) -> None:

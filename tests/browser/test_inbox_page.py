@@ -86,7 +86,7 @@ def test_an_approval_says_what_would_change_and_what_was_believed_then_and_now(
     expect(approve).to_be_enabled()
     approve.click()
     expect(card).to_have_count(0)
-    assert space.get("/proposals/p-drain")["status"] == "running"
+    assert space.get("/proposals/p-drain")["status"] == "ready"
 
 
 def test_what_is_in_doubt_is_settled_by_a_person_with_evidence(page: Page, told: tuple[Incident, Payments]) -> None:
