@@ -203,7 +203,8 @@ class GatewayLedger:
 
     async def list_claimable(self, wait_seconds: int) -> list[CallResponse]:
         """The calls that are allowed and wait for this gateway, as soon as there is one."""
-        return (await self.executor.list_calls(self.space_id, wait_seconds=wait_seconds)).calls
+        found = self.executor.each(self.executor.list_calls, self.space_id, wait_seconds=wait_seconds)
+        return [each async for each in found]
 
 
 def _require(operation_id: str, step: StepResponse) -> None:

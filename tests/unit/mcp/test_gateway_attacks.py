@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cmbs.belief.kernel.requests import Limits
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.errors import Conflict
@@ -105,6 +106,26 @@ def test_two_gateways_over_one_space_run_what_was_approved_once_and_without_the_
             ended = [await settled(one, name) for name in names]
             assert [each.status for each in ended] == ["done"] * 8
             assert sorted(args["n"] for name, args in upstream.calls if name == "restart") == list(range(8))
+        app.close()
+
+    run(test())
+
+
+@pytest.mark.req("CALL-GATEWAY-02")
+def test_approved_calls_of_a_tool_that_is_gone_hold_up_no_others() -> None:
+    async def test() -> None:
+        upstream = make_upstream()
+        upstream.tool(define("retired"), answer_text("never"))
+        app = create_app(BeliefServer(limits=Limits(page_size=1)))
+        async with open_bench({"up": upstream}, app=app) as first, first.client() as client:
+            for number in range(3):
+                await client.call_tool("retired", {"n": number})
+            waiting = await client.call_tool("restart", {})
+        left = make_upstream()
+        async with open_bench({"up": left}, app=app) as second:
+            await second.approve_all()
+            ended = await settled(second, (waiting.meta or {})[HANDLES]["call_id"])
+            assert (ended.status, left.calls) == ("done", [("restart", {})])
         app.close()
 
     run(test())
