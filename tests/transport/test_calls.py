@@ -123,6 +123,15 @@ def test_an_agent_neither_claims_nor_reports_nor_settles_what_another_runs(space
     assert make(space, "remote", {"n": 3}, GATEWAY)["status"] == "denied"
 
 
+@pytest.mark.req("CALL-CLAIM-03")
+def test_an_executor_of_an_agents_name_reads_nothing_of_what_the_agent_calls(space: SpaceClient) -> None:
+    made = make(space, "plain", {"secret": 1})
+    namesake = PLANNER.replace("agent:", "executor:")
+    for path, part in ((f"/calls/{made['call_id']}", "args"), (f"/executions/{made['execution_id']}", "args")):
+        assert space.get(path, PLANNER).json()[part] == {"secret": 1}
+        assert space.get(path, namesake).json().get(part) is None
+
+
 @pytest.mark.req("CALL-START-01")
 @pytest.mark.parametrize("loss", ["token", "tool", "policy", "case"])
 def test_a_claim_starts_nothing_for_which_permission_went_after_the_approval(space: SpaceClient, loss: str) -> None:

@@ -44,8 +44,11 @@ class Reader(NamedTuple):
         return may_read(self.policy, self.actor.kind, key)
 
     def owns(self, actor_id: str) -> bool:
-        """Whether what this actor sent is shown: to the actor itself, and to operators."""
-        return self.is_operator or self.actor.id == actor_id
+        """Whether what this actor sent is shown: to the actor itself, and to operators.
+
+        An executor proposes nothing, so an agent of its name is somebody else.
+        """
+        return self.is_operator or (self.actor.kind is not ActorKind.EXECUTOR and self.actor.id == actor_id)
 
     def filter_values(self, values: Mapping[str, str]) -> dict[str, str]:
         """The pairs that are shown, sorted by key."""
