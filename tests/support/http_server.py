@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,21 @@ from tests.support.warm import CMBS, TERMINAL, run, start
 TIMEOUT_SECONDS = 60.0
 # Between two looks at something that another process has to do first.
 _GLANCE = 0.02
+# Below the ports that Linux hands out, and others in each process of a run of the tests.
+_PORTS_OF_A_PROCESS = 100
+_FIRST_PORT = 12_000 + os.getpid() % 200 * _PORTS_OF_A_PROCESS
+_PORTS = cycle(range(_FIRST_PORT, _FIRST_PORT + _PORTS_OF_A_PROCESS))
 
 
 def free_port() -> int:
-    """A port that no process listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+    """A port that no process listens on.
+
+    Not one of those that the system hands out: another process may be given it before the server listens on it.
+    """
+    for port in islice(_PORTS, _PORTS_OF_A_PROCESS):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 def open_client(url: str, **options: Any) -> httpx2.Client:
