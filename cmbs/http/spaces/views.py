@@ -46,7 +46,7 @@ class Reader(NamedTuple):
     def owns(self, actor_id: str) -> bool:
         """Whether what this actor sent is shown: to the actor itself, and to operators.
 
-        An executor proposes nothing, so an agent of its name is somebody else.
+        An executor proposes nothing: an agent of the same name is another actor.
         """
         return self.is_operator or (self.actor.kind is not ActorKind.EXECUTOR and self.actor.id == actor_id)
 
