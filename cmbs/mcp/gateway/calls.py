@@ -234,9 +234,11 @@ class Calls:
 
     async def run_approved(self) -> None:
         """Send what was allowed and has no request of a client behind it any more, whichever process made it."""
+        executor = self._ledger.executor
         while True:
             try:
-                found = await self._ledger.list_claimable(MAX_WAIT_SECONDS)
+                pages = executor.each(executor.list_calls, self._ledger.space_id, wait_seconds=MAX_WAIT_SECONDS)
+                found = [each async for each in pages]
             except CmbsError as exc:
                 _log.warning("calls that wait cannot be listed: %s", exc)
                 found = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cmbs.api.spaces import CallResponse, StepResponse
+from cmbs.api.spaces import StepResponse
 from cmbs.client import AsyncClient
 from cmbs.errors import Forbidden, InvalidRequest, SpaceNotFound
 from cmbs.ledger import canonical
@@ -200,11 +200,6 @@ class GatewayLedger:
         self._token_of[agent_id] = pins
         while len(self._token_of) > _MAX_AGENTS:
             del self._token_of[next(iter(self._token_of))]
-
-    async def list_claimable(self, wait_seconds: int) -> list[CallResponse]:
-        """The calls that are allowed and wait for this gateway, as soon as there is one."""
-        found = self.executor.each(self.executor.list_calls, self.space_id, wait_seconds=wait_seconds)
-        return [each async for each in found]
 
 
 def _require(operation_id: str, step: StepResponse) -> None:
