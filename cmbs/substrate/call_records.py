@@ -7,7 +7,15 @@ from typing import NamedTuple
 from cmbs.errors import RecordNotFound
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args
-from cmbs.substrate.kernel.calls import SERVER, hash_of_call, is_executor, name_call, name_runner, read_call_id
+from cmbs.substrate.kernel.calls import (
+    SERVER,
+    CallPlace,
+    hash_of_call,
+    is_executor,
+    name_call,
+    name_runner,
+    read_call_id,
+)
 from cmbs.substrate.kernel.events import Propose
 from cmbs.substrate.kernel.model import CandidateDecision, ToolCall, Verdict
 from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
@@ -92,24 +100,36 @@ class CallRecord(NamedTuple):
         return self.status not in (CallStatus.WAITING, CallStatus.RUNNING) or self.is_for(actor)
 
 
+def find_live_call(space: Space, call_id: str) -> CallRecord | None:
+    """The call of this id, if an agent made it and it has not left the state of the space."""
+    named = read_call_id(call_id)
+    # As a call that an agent made is named.
+    proposal_id = None if named is None else f"c-{named.event_id}"
+    record = None if proposal_id is None else space.proposals.get(proposal_id)
+    if named is None or proposal_id is None or record is None or record.event_id != named.event_id:
+        return None
+    return _find_candidate(space, proposal_id, record, named)
+
+
 def find_call_record(settled: SettledRecords, space: Space, call_id: str) -> CallRecord:
     """The call of this id, if need be from the ledger; RecordNotFound where there is none."""
+    found = find_live_call(space, call_id)
+    if found is not None:
+        return found
     named = read_call_id(call_id)
-    if named is None:
+    seq = None if named is None else settled.find_seq(space, named.event_id)
+    message = None if seq is None else settled.read_at(space, seq).message
+    if named is None or not isinstance(message, Propose):
         raise RecordNotFound("call", call_id)
-    # As a call that an agent made is named, and else by the event that made the proposal.
-    proposal_id = f"c-{named.event_id}"
-    record = space.proposals.get(proposal_id)
-    if record is None or record.event_id != named.event_id:
-        seq = settled.find_seq(space, named.event_id)
-        message = None if seq is None else settled.read_at(space, seq).message
-        if not isinstance(message, Propose):
-            raise RecordNotFound("call", call_id)
-        proposal_id = message.proposal.proposal_id
-        space = settled.with_proposal(space, proposal_id)
-        record = space.proposals[proposal_id]
+    proposal_id = message.proposal.proposal_id
+    space = settled.with_proposal(space, proposal_id)
+    found = _find_candidate(space, proposal_id, space.proposals[proposal_id], named)
+    if found is None:
+        raise RecordNotFound("call", call_id)
+    return found
+
+
+def _find_candidate(space: Space, proposal_id: str, record: ProposalRecord, named: CallPlace) -> CallRecord | None:
     candidates = record.message.proposal.candidates
     call = candidates[named.candidate] if named.candidate < len(candidates) else None
-    if not isinstance(call, ToolCall):
-        raise RecordNotFound("call", call_id)
-    return CallRecord(space, proposal_id, record, named.candidate, call)
+    return CallRecord(space, proposal_id, record, named.candidate, call) if isinstance(call, ToolCall) else None

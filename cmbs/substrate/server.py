@@ -212,6 +212,10 @@ class SubstrateServer:
                 return self.ensure(space_id)
             raise
 
+    def find_cached(self, space_id: str) -> Space | None:
+        """The space as this process knows it, which may be older than the log; never touches the log."""
+        return self._spaces.find_cached(STREAM_PREFIX + space_id)
+
     def at(self, space_id: str, place: str | int) -> Space:
         """The space right after a seq, or as of a snapshot id; EventNotFound where there is no such place."""
         space = self.current(space_id)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from heapq import nsmallest
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from cmbs.api import space_requests as requests
 from cmbs.api import spaces as schemas
@@ -21,9 +22,9 @@ from cmbs.http.waiting import Waiting, read_seconds
 from cmbs.identity.gate import Gate
 from cmbs.identity.kernel.scopes import Need, Reach, Scope
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.call_records import CallRecord, find_call_record
+from cmbs.substrate.call_records import CallRecord, find_call_record, find_live_call
 from cmbs.substrate.kernel.calls import MakeCall, is_executor, name_call
-from cmbs.substrate.kernel.events import STREAM_PREFIX, Claim, Propose, RecordOutcome, Start, Withdraw
+from cmbs.substrate.kernel.events import STREAM_PREFIX, Claim, Propose, RecordOutcome, Start, Withdraw, hash_of_nonce
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import Failure, ToolCall
 from cmbs.substrate.kernel.requests import SpaceCommand
@@ -81,10 +82,16 @@ class CallRoutes:
     async def list_calls(self, request: Request) -> Response:
         """The calls that wait for the caller to run them."""
         seconds = read_seconds(request.query.get("wait_seconds", 0))
-        space_id = request.params["space_id"]
+        server, space_id = self._spaces.server, request.params["space_id"]
+        now, looked_at = asyncio.get_running_loop().time, -math.inf
 
         async def has_any() -> bool:
-            space = await self._read(lambda: self._spaces.server.current(space_id))
+            nonlocal looked_at
+            # What this process writes is in its cache; what others write is looked for at the rate of all that waits.
+            space = server.find_cached(space_id)
+            if space is None or now() - looked_at >= self._waiting.look_seconds:
+                looked_at = now()
+                space = await self._read(lambda: server.current(space_id))
             return bool(_list_claimable(space, request))
 
         if seconds:
@@ -108,7 +115,7 @@ class CallRoutes:
         if request.actor.kind is ActorKind.OPERATOR:
             request.grants.require(Need(Scope.SPACES_OPERATE, Reach.ONE, request.params["space_id"]))
         body: requests.OutcomeRequest = request.message
-        found = await self._find(request)
+        found = self._find_claimed(request, body.nonce) or await self._find(request)
         result: Any = value_of(body.result)
         message = RecordOutcome(
             _execution_of(found),
@@ -128,9 +135,9 @@ class CallRoutes:
         answer = await self._perform(request, Withdraw(found.proposal_id, request.message.reason))
         return self._respond(request, await self._find(request, space=answer.space), answer)
 
-    def _read_claim(self, request: Request, body: requests.MakeCallRequest) -> Claim | msgspec.UnsetType:
+    def _read_claim(self, request: Request, body: requests.MakeCallRequest) -> Claim | UnsetType:
         """The claim of a call that its sender runs itself, and who that is."""
-        if isinstance(body.claim, msgspec.UnsetType):
+        if isinstance(body.claim, UnsetType):
             return UNSET
         runner = self._runner_of(request)
         executor = UNSET if runner is request.actor else runner
@@ -154,7 +161,18 @@ class CallRoutes:
     async def _find(self, request: Request, call_id: str | None = None, space: Space | None = None) -> CallRecord:
         server, space_id = self._spaces.server, request.params["space_id"]
         name = call_id or request.params["call_id"]
+        if space is not None and (found := find_live_call(space, name)) is not None:
+            return found
         return await self._read(lambda: find_call_record(server.settled, space or server.current(space_id), name))
+
+    def _find_claimed(self, request: Request, nonce: str | UnsetType) -> CallRecord | None:
+        """The call whose run was claimed with this nonce, if this process knows of it: no other run is meant."""
+        space = self._spaces.server.find_cached(request.params["space_id"])
+        if space is None or isinstance(nonce, UnsetType):
+            return None
+        found = find_live_call(space, request.params["call_id"])
+        execution = None if found is None else found.execution
+        return found if execution is not None and execution.nonce_hash == hash_of_nonce(nonce) else None
 
     async def _wait(self, request: Request, call_id: str, seconds: int) -> CallRecord:
         """The call once the caller has nothing more to wait for, or as it is when the time is over."""
