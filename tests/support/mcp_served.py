@@ -20,7 +20,8 @@ from tests.support.http_server import free_port
 from tests.support.tool_calls import CALL, run, tool_of
 
 SCRIPT = str(Path(mcp_tools.__file__))
-CREDENTIALS = Credentials({"A_TOKEN": "very-secret-token"}, ["A_TOKEN"])
+ENVIRONMENT = {"A_TOKEN": "very-secret-token"}
+CREDENTIALS = Credentials(ENVIRONMENT, ["A_TOKEN"])
 TIMEOUT_SECONDS = 30.0
 
 
@@ -28,7 +29,7 @@ class Served:
     """A runner whose one server is called `s`, and the file in which that server notes its calls."""
 
     def __init__(self, server: McpServer, notes: Path) -> None:
-        self.runner = Runner({ToolKind.MCP: lambda: McpTools({"s": server}, CREDENTIALS)}, CREDENTIALS)
+        self.runner = Runner({ToolKind.MCP: lambda: McpTools({"s": server}, ENVIRONMENT)}, CREDENTIALS)
         self._notes = notes
 
     def close(self) -> None:

@@ -22,11 +22,10 @@ from cmbs.client import AsyncClient
 from cmbs.http import BeliefApp
 from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.gateway.callers import GatewaySettings
-from cmbs.mcp.gateway.config import GatewayConfig
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway
-from cmbs.substrate.tools.mcp_servers import StdioServer
+from cmbs.substrate.tools.mcp_connections import Connections
+from cmbs.substrate.tools.mcp_servers import McpServers, StdioServer
 
 Wire = dict[str, Any]
 Behaviour = Callable[[Any, Wire], Awaitable[Wire]]
@@ -236,7 +235,7 @@ async def open_bench(
     own = app is None
     app = build_app(Settings(store=store), {}) if app is None else app
     api = open_api(app)
-    config = GatewayConfig({name: StdioServer([name]) for name in upstreams})
+    config = McpServers({name: StdioServer([name]) for name in upstreams})
 
     async def open_target(server: Any, values: dict[str, str], stack: AsyncExitStack) -> Any:
         return upstreams[server.command[0]].open()

@@ -25,13 +25,13 @@ from cmbs.ledger import canonical
 from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.mcp.asking import MAX_WAIT_SECONDS, describe_failure
 from cmbs.mcp.gateway import answers
-from cmbs.mcp.gateway.connection import UpstreamBroke, UpstreamFailed, UpstreamSaidTooMuch, Wire
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
 from cmbs.mcp.gateway.offers import MAX_INPUT_SECONDS, OFFER_ROUND, Offers, read_state, write_state
 from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, CallRequest, Listener, OpenCall
 from cmbs.mcp.gateway.upstream_requests import answer_question, build_params, find_method, flatten, unflatten
 from cmbs.substrate.kernel.words import CallStatus
+from cmbs.substrate.tools.mcp_connection import UpstreamBroke, UpstreamFailed, UpstreamSaidTooMuch, Wire
+from cmbs.substrate.tools.mcp_connections import Connections
 
 _log = logging.getLogger("cmbs.gateway")
 _REFUSED = "result_refused"
@@ -314,8 +314,8 @@ class Calls:
         first = params = build_params(request.method, decided, unflatten(call.gated.answer.forwarded or {}))
         for number in range(1, _MAX_ROUNDS + 1):
             connection = await self._connections.reach(request.pin.upstream, request.agent_id, request.manner, seconds)
-            async with asyncio.timeout(seconds):
-                result = await connection.request(request.method, params, call.progress, _PeerOfCall(self, call))
+            peer = _PeerOfCall(self, call)
+            result = await connection.request(request.method, params, call.progress, peer, seconds)
             if result.get("resultType") != INPUT_REQUIRED:
                 return result
             call.round = number

@@ -28,7 +28,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from cmbs.mcp.gateway.connection import LEVELS, Manner, Wire, WireResult
+from cmbs.substrate.tools.mcp_connection import LEVELS, Manner, Wire, WireResult
 
 Context = ServerRequestContext[Any, Any]
 List = Literal["tools", "prompts", "resources"]

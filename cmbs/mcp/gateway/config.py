@@ -17,40 +17,16 @@ import msgspec
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.targets import check_header, lower_first
-from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer, check_server
+from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, McpServers, StdioServer, check_server
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
 _MAX_FILE_BYTES = 1_048_576
 _MAX_SERVERS = 100
 
-Credentials = dict[str, dict[str, dict[str, str]]]
 
-
-class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The servers by name, and what single actors present to them."""
-
-    servers: dict[str, McpServer]
-    credentials: Credentials = {}
-
-    def server_for(self, name: str, actor_id: str) -> tuple[McpServer, bool]:
-        """The server as an actor reaches it, and whether that is a way of the actor's own."""
-        server, own = self.servers[name], self.credentials.get(actor_id, {}).get(name)
-        if own is None:
-            return server, False
-        if isinstance(server, HttpServer):
-            return msgspec.structs.replace(server, headers={**server.headers, **own}), True
-        return msgspec.structs.replace(server, env={**server.env, **own}), True
-
-    def variables(self) -> set[str]:
-        """The variables of our environment that hold what the servers need."""
-        shared = (each.headers if isinstance(each, HttpServer) else each.env for each in self.servers.values())
-        own = (each for servers in self.credentials.values() for each in servers.values())
-        return {variable for named in (*shared, *own) for variable in named.values()}
-
-
-def build_config(upstreams: Sequence[str], path: str | None) -> GatewayConfig:
+def build_config(upstreams: Sequence[str], path: str | None) -> McpServers:
     """The servers of `--upstream` options and of a file together; InvalidRequest says what is wrong."""
-    config = GatewayConfig({}) if path is None else _read_file(path)
+    config = McpServers({}) if path is None else _read_file(path)
     servers = dict(config.servers)
     for text in upstreams:
         name, server = parse_upstream(text)
@@ -87,7 +63,7 @@ def parse_upstream(text: str) -> tuple[str, McpServer]:
         raise _refusal(f"the command cannot be read: {lower_first(str(exc))}", text, "words as in a shell") from exc
 
 
-def _read_file(path: str) -> GatewayConfig:
+def _read_file(path: str) -> McpServers:
     try:
         data = Path(path).read_bytes()
     except OSError as exc:
@@ -95,14 +71,14 @@ def _read_file(path: str) -> GatewayConfig:
     if len(data) > _MAX_FILE_BYTES:
         raise InvalidRequest(f"`{path}` is larger than {_MAX_FILE_BYTES} bytes")
     try:
-        return msgspec.convert(canonical.decode(data), GatewayConfig)
+        return msgspec.convert(canonical.decode(data), McpServers)
     except BeliefServerError as exc:
         raise InvalidRequest(f"`{path}`: {exc.message}") from exc
     except msgspec.ValidationError as exc:
         raise InvalidRequest(f"`{path}`: {lower_first(str(exc))}") from exc
 
 
-def _check(config: GatewayConfig) -> None:
+def _check(config: McpServers) -> None:
     for name, server in config.servers.items():
         if _NAME.fullmatch(name) is None:
             raise _refusal("that is no name of a server", name, "up to 24 lower-case letters, digits and hyphens")

@@ -15,9 +15,9 @@ import msgspec
 from mcp import MCPError
 from pydantic import ValidationError
 
-from cmbs.mcp.gateway.connection import Wire
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, Listener, OpenCall
+from cmbs.substrate.tools.mcp_connection import Wire
 
 # Upstreams ask from round 1 on.
 OFFER_ROUND = 0

@@ -15,9 +15,9 @@ from cmbs.api.spaces import CallWaitKind
 from cmbs.calls.gated_call import GatedCall
 from cmbs.client import AsyncClient
 from cmbs.ledger import canonical
-from cmbs.mcp.gateway.connection import NEWEST, Manner, Wire
 from cmbs.mcp.gateway.ledger import Pin
 from cmbs.substrate.kernel.words import CallStatus
+from cmbs.substrate.tools.mcp_connection import NEWEST, Manner, Wire
 
 INPUT_REQUIRED = "input_required"
 

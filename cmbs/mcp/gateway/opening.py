@@ -26,10 +26,10 @@ from cmbs.mcp.bodies import BoundedMessages
 from cmbs.mcp.gateway.admission import Admission
 from cmbs.mcp.gateway.callers import GatewaySettings
 from cmbs.mcp.gateway.config import build_config
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.kernel.targets import check_url
+from cmbs.substrate.tools.mcp_connections import Connections
 
 OPTIONS = "CMBS_GATEWAY_OPTIONS"
 OPERATOR_KEY = "CMBS_OPERATOR_KEY"

@@ -18,8 +18,6 @@ from mcp import MCPError
 
 from cmbs.errors import BeliefServerError, CmbsError, InvalidRequest
 from cmbs.ledger import canonical
-from cmbs.mcp.gateway.connection import Connection, UpstreamBroke, UpstreamFailed, Wire
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.definitions import (
     COMPLETE,
     GET_PROMPT,
@@ -32,6 +30,8 @@ from cmbs.mcp.gateway.definitions import (
     find_changes,
 )
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin, ensure_space
+from cmbs.substrate.tools.mcp_connection import Connection, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.substrate.tools.mcp_connections import Connections
 
 _log = logging.getLogger("cmbs.gateway")
 # Of one list of a server, over all of its pages.

@@ -17,8 +17,6 @@ from cmbs.mcp.gateway import answers
 from cmbs.mcp.gateway.callers import Caller, Callers
 from cmbs.mcp.gateway.calls import Calls
 from cmbs.mcp.gateway.clients import ClientOfCall, Clients, Context, is_modern, manner_of
-from cmbs.mcp.gateway.connection import Connection, Manner, UpstreamBroke, UpstreamFailed, Wire
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.definitions import COMPLETE, GET_PROMPT, READ_RESOURCE
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
 from cmbs.mcp.gateway.open_call import CallRequest
@@ -26,6 +24,8 @@ from cmbs.mcp.gateway.pinning import Pinning, list_all
 from cmbs.mcp.gateway.resources import Owners
 from cmbs.mcp.gateway.upstream_requests import CALL_TOOL, select_decided, select_forwarded
 from cmbs.mcp.gateway.visibility import Visibility
+from cmbs.substrate.tools.mcp_connection import Connection, Manner, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.substrate.tools.mcp_connections import Connections
 
 _log = logging.getLogger("cmbs.gateway")
 _READY_SECONDS = 10.0

@@ -20,8 +20,6 @@ from cmbs.mcp.asking import ACTOR
 from cmbs.mcp.gateway.callers import Caller, Callers, GatewaySettings
 from cmbs.mcp.gateway.calls import Calls
 from cmbs.mcp.gateway.clients import Clients, Context, is_modern
-from cmbs.mcp.gateway.connection import Wire
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.definitions import COMPLETE, GET_PROMPT, READ_RESOURCE
 from cmbs.mcp.gateway.ledger import GatewayLedger
 from cmbs.mcp.gateway.offers import Offers
@@ -29,6 +27,8 @@ from cmbs.mcp.gateway.pinning import Pinning
 from cmbs.mcp.gateway.requests import Requests
 from cmbs.mcp.gateway.subscriptions import Subscriptions
 from cmbs.mcp.gateway.upstream_requests import CALL_TOOL
+from cmbs.substrate.tools.mcp_connection import Wire
+from cmbs.substrate.tools.mcp_connections import Connections
 
 NAME = "cmbs-gateway"
 _CHANGE_SECONDS = 2.0

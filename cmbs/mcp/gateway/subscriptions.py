@@ -11,10 +11,10 @@ from mcp.server.subscriptions import ListenHandler
 
 from cmbs.mcp.gateway.callers import Callers
 from cmbs.mcp.gateway.clients import Clients, Context, manner_of
-from cmbs.mcp.gateway.connection import LEVELS, Wire
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.requests import Requests
 from cmbs.mcp.gateway.watches import MAX_WATCHED, Watches
+from cmbs.substrate.tools.mcp_connection import LEVELS, Wire
+from cmbs.substrate.tools.mcp_connections import Connections
 
 _log = logging.getLogger("cmbs.gateway")
 

@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from cmbs.mcp.gateway.connection import Wire
 from cmbs.mcp.gateway.definitions import COMPLETE, GET_PROMPT, READ_RESOURCE
+from cmbs.substrate.tools.mcp_connection import Wire
 
 CALL_TOOL = "tools/call"
 

@@ -13,8 +13,8 @@ import mcp_types
 from mcp import MCPError
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 
-from cmbs.mcp.gateway.connection import Connection, Manner, UpstreamBroke, UpstreamFailed
-from cmbs.mcp.gateway.connections import Connections
+from cmbs.substrate.tools.mcp_connection import Connection, Manner, UpstreamBroke, UpstreamFailed
+from cmbs.substrate.tools.mcp_connections import Connections
 
 _log = logging.getLogger("cmbs.gateway")
 MAX_WATCHED = 50

@@ -46,6 +46,29 @@ class HttpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
 McpServer: TypeAlias = StdioServer | HttpServer
 
 
+class McpServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The servers by name, and what single actors present to them."""
+
+    servers: dict[str, McpServer]
+    # By actor, server, and header or variable: our variable that holds the value.
+    credentials: dict[str, dict[str, dict[str, str]]] = {}
+
+    def server_for(self, name: str, actor_id: str) -> tuple[McpServer, bool]:
+        """The server as an actor reaches it, and whether that is a way of the actor's own."""
+        server, own = self.servers[name], self.credentials.get(actor_id, {}).get(name)
+        if own is None:
+            return server, False
+        if isinstance(server, HttpServer):
+            return msgspec.structs.replace(server, headers={**server.headers, **own}), True
+        return msgspec.structs.replace(server, env={**server.env, **own}), True
+
+    def variables(self) -> set[str]:
+        """The variables of our environment that hold what the servers need."""
+        shared = (each.headers if isinstance(each, HttpServer) else each.env for each in self.servers.values())
+        own = (each for servers in self.credentials.values() for each in servers.values())
+        return {variable for named in (*shared, *own) for variable in named.values()}
+
+
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     servers: dict[str, McpServer]
 

@@ -46,7 +46,7 @@ def open_tools(environment: Mapping[str, str], python: PythonTools | None = None
             from cmbs.substrate.tools.mcp import McpTools  # noqa: PLC0415 - loads when used
         except ImportError as exc:
             raise ToolFailed(f"MCP tools are not available: {_NEEDED}") from exc
-        return McpTools(servers, credentials, tls)
+        return McpTools(servers, environment, tls)
 
     return Runner({ToolKind.PYTHON: lambda: tools, ToolKind.HTTP: http, ToolKind.MCP: mcp}, credentials)
 

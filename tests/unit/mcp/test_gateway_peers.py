@@ -18,10 +18,9 @@ from cmbs.mcp.asking import open_api
 from cmbs.mcp.gateway import calls, pinning, server
 from cmbs.mcp.gateway.answers import REPEAT
 from cmbs.mcp.gateway.callers import GatewaySettings
-from cmbs.mcp.gateway.config import GatewayConfig
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.server import Gateway
-from cmbs.substrate.tools.mcp_servers import HttpServer, StdioServer
+from cmbs.substrate.tools.mcp_connections import Connections
+from cmbs.substrate.tools.mcp_servers import HttpServer, McpServers, StdioServer
 from tests.support import mcp_conformance
 from tests.support.http_server import free_port
 from tests.support.mcp_served import wait_for_port
@@ -297,7 +296,7 @@ def test_an_answer_that_cannot_be_read_fails_at_once(tmp_path: Path) -> None:
     async def test() -> None:
         app = build_app(Settings(store="memory:"), {})
         api = open_api(app)
-        connections = Connections(GatewayConfig({"g": StdioServer([sys.executable, str(program)])}), {})
+        connections = Connections(McpServers({"g": StdioServer([sys.executable, str(program)])}), {})
         ledger = build_ledger(api)
         gateway = Gateway(api, ledger, connections, GatewaySettings(check_seconds=3600.0, executor=GATEWAY))
         try:
@@ -370,7 +369,7 @@ def test_questions_of_a_server_over_http_reach_the_client_of_the_call_that_they_
     async def test(url: str) -> None:
         app = build_app(Settings(store="memory:"), {})
         api = open_api(app)
-        connections = Connections(GatewayConfig({"suite": HttpServer(url)}), {})
+        connections = Connections(McpServers({"suite": HttpServer(url)}), {})
         ledger = build_ledger(api)
         gateway = Gateway(api, ledger, connections, GatewaySettings(check_seconds=3600.0, executor=GATEWAY))
         bench = Bench(app, gateway, api)

@@ -14,10 +14,9 @@ import pytest
 from cmbs.bootstrap import Settings, build_app
 from cmbs.mcp.asking import open_api
 from cmbs.mcp.gateway.callers import GatewaySettings
-from cmbs.mcp.gateway.config import GatewayConfig
-from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.server import Gateway
-from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer
+from cmbs.substrate.tools.mcp_connections import Connections
+from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer, McpServers
 from tests.support.mcp_upstream import GATEWAY, Bench, build_ledger, define, text_of
 
 # Answers of many megabytes.
@@ -107,7 +106,7 @@ def use_gateway(server: BigServer, test: Any) -> None:
         app = build_app(Settings(store="memory:"), {})
         api = open_api(app)
         upstream = HttpServer(f"http://127.0.0.1:{server.server_address[1]}/mcp")
-        connections = Connections(GatewayConfig({"big": upstream}), {})
+        connections = Connections(McpServers({"big": upstream}), {})
         ledger = build_ledger(api)
         gateway = Gateway(
             api, ledger, connections, GatewaySettings(wait_seconds=0.05, check_seconds=3600.0, executor=GATEWAY)

@@ -33,8 +33,8 @@ def test_a_program_that_prints_where_it_should_not_is_understood_all_the_same(tm
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["no-such-program-anywhere"], "No such file or directory: 'no-such-program-anywhere'"),
-        ([sys.executable, "-c", "raise SystemExit(1)"], "MCP server `s` did not start: Connection closed"),
+        (["no-such-program-anywhere"], "there is no command `no-such-program-anywhere` here"),
+        ([sys.executable, "-c", "raise SystemExit(1)"], "no connection to MCP server `s`: Connection closed"),
     ],
 )
 def test_a_program_that_does_not_start_is_told_and_nothing_is_in_doubt(
@@ -52,7 +52,10 @@ SILENT = "import sys; sys.stdin.read()"
 
 @pytest.mark.parametrize(
     ("start_seconds", "timeout_ms", "said"),
-    [(30, 300, "was not ready within 300 ms"), (1, 30_000, "did not start: it was not ready within 1 s")],
+    [
+        (30, 300, "was not ready within 0.3 s"),
+        (1, 30_000, "no connection to MCP server `s`: it was not ready within 1 s"),
+    ],
 )
 def test_a_program_that_says_nothing_is_not_waited_for(
     tmp_path: Path, start_seconds: int, timeout_ms: int, said: str
@@ -119,12 +122,13 @@ def test_an_answer_that_is_none_is_refused(tmp_path: Path, reaction: str, status
 
 
 @pytest.mark.req("SS01-TOOL-03")
-def test_an_answer_that_is_no_json_is_none(tmp_path: Path) -> None:
+def test_an_answer_that_is_no_json_is_refused_at_once(tmp_path: Path) -> None:
     served = pretending(call_again("print('{\"jsonrpc\": ', flush=True)"), tmp_path)
     assert result_of(served.call("add")) == {"content": []}
-    reply = served.call("add", timeout_ms=300)
+    reply = served.call("add")
     served.runner.close()
-    assert (reply.status, reply.error) == (OutcomeStatus.TIMED_OUT, "`probe` gave no answer within 300 ms")
+    said = "MCP server `s` gave an answer that is not one of MCP"
+    assert (reply.status, reply.error) == (OutcomeStatus.RESULT_REFUSED, said)
 
 
 @pytest.mark.req("SS01-TOOL-04")

@@ -6,19 +6,29 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from cmbs.mcp.gateway.config import GatewayConfig
-from cmbs.mcp.gateway.connection import LEVELS, NEWEST, TOO_LARGE, Connection, Manner, OpenTarget, UpstreamFailed
 from cmbs.substrate.tools.credentials import Credentials
-from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer, McpServer, StdioServer
+from cmbs.substrate.tools.mcp_connection import (
+    LEVELS,
+    NEWEST,
+    TOO_LARGE,
+    Connection,
+    Manner,
+    OpenTarget,
+    UpstreamFailed,
+)
+from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer, McpServer, McpServers, StdioServer
 from cmbs.substrate.tools.mcp_stdio import StdioProgram
 
 
-async def open_server(server: McpServer, values: dict[str, str], stack: AsyncExitStack) -> Any:
+async def open_server(
+    server: McpServer, values: dict[str, str], stack: AsyncExitStack, tls: ssl.SSLContext | None = None
+) -> Any:
     """The program of a server on standard streams, or a connection to a URL."""
     if isinstance(server, StdioServer):
         return StdioProgram(server.command, values, server.cwd, server.max_message_bytes)
@@ -27,7 +37,7 @@ async def open_server(server: McpServer, values: dict[str, str], stack: AsyncExi
         # Compressed, a little of it could become anything.
         headers={**values, "accept-encoding": "identity"},
         timeout=None,
-        verify=ssl.create_default_context(),
+        verify=tls or ssl.create_default_context(),
         trust_env=False,
         event_hooks={"response": [_limit_answer]},
     )
@@ -70,19 +80,26 @@ class _Key(NamedTuple):
 
 
 class Connections:
-    """The connections of a gateway to its servers.
+    """The connections to servers, of a gateway or of a server that runs tools; all on one event loop.
 
     One to each server for each manner in which clients speak, opened by the first that does. An actor with credentials
     of its own at a server has connections of its own.
     """
 
     def __init__(
-        self, config: GatewayConfig, environment: Mapping[str, str], open_target: OpenTarget | None = None
+        self,
+        config: McpServers,
+        environment: Mapping[str, str],
+        open_target: OpenTarget | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`open_target` gives what the SDK connects to; by default the program or the URL that a server names."""
+        """`open_target` gives what the SDK connects to; by default the program or the URL that a server names.
+
+        `tls` says whom to trust over HTTP.
+        """
         self.config = config
         self.credentials = Credentials(environment, config.variables())
-        self._open_target = open_target or open_server
+        self._open_target = open_target or partial(open_server, tls=tls)
         self._open: dict[_Key, Connection] = {}
         # The lowest level of log messages that a client asked for.
         self._level: str | None = None

@@ -31,7 +31,7 @@ Wire = dict[str, Any]
 # What the SDK connects to, for a server and the values of its headers or its environment.
 OpenTarget = Callable[[McpServer, dict[str, str], AsyncExitStack], Awaitable[Any]]
 
-_US = mcp_types.Implementation(name="cmbs-gateway", version="1")
+_US = mcp_types.Implementation(name="cmbs", version="1")
 _START_SECONDS = 30
 _END_SECONDS = 5
 # Messages that are on their way to clients at once: what a server says beyond that is dropped.
@@ -67,6 +67,10 @@ class UpstreamFailed(Exception):
 
 class UpstreamBroke(Exception):
     """The exchange broke off after the request was sent: whether it happened is not known."""
+
+
+class UpstreamGarbled(UpstreamBroke):
+    """The server gave an answer that cannot be read; over one stream for all, to whom it was is not known."""
 
 
 class UpstreamSaidTooMuch(UpstreamBroke):
@@ -124,6 +128,9 @@ class Connection:
         self._peers: list[Peer] = []
         self._level: str | None = None
         self._is_garbled = False
+        self._said_too_much_to_one: bool | None = None
+        # Requests whose time is over, or whose caller has left, on their way out.
+        self._parting: set[asyncio.Task[Wire]] = set()
         # When it was last of use, by the clock of the event loop, and how many have a use for it without requests.
         self._under_way = 0
         self._relaying = 0
@@ -196,12 +203,38 @@ class Connection:
             await self.request("logging/setLevel", {"level": level})
 
     async def request(
-        self, method: str, params: Wire, on_progress: ProgressFnT | None = None, peer: Peer | None = None
+        self,
+        method: str,
+        params: Wire,
+        on_progress: ProgressFnT | None = None,
+        peer: Peer | None = None,
+        seconds: float | None = None,
     ) -> Wire:
-        """Send a request and give the result, both as they are on the wire."""
+        """Send a request and give the result, both as they are on the wire; TimeoutError where its time is over."""
         session = await self.wait_ready()
+        # In a task of its own: it can take a while to tell a program that does not listen not to answer any more.
+        asking = asyncio.create_task(self._ask(session, method, params, on_progress, peer))
+        try:
+            await asyncio.wait({asking}, timeout=seconds)
+        finally:
+            if not asking.done():
+                self._parting.add(asking)
+                asking.add_done_callback(self._forget)
+                asking.cancel()
+        if not asking.done():
+            raise TimeoutError
+        return asking.result()
+
+    def _forget(self, asking: asyncio.Task[Wire]) -> None:
+        self._parting.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # its caller has left
+
+    async def _ask(
+        self, session: ClientSession, method: str, params: Wire, on_progress: ProgressFnT | None, peer: Peer | None
+    ) -> Wire:
         self._under_way += 1
-        outer = _PEER.set(peer)
+        _PEER.set(peer)
         if peer is not None:
             self._peers.append(peer)
         try:
@@ -210,26 +243,35 @@ class Connection:
             result = await session.send_request(message, WireResult, progress_callback=self._limit(on_progress))
             return result.model_extra or {}
         except MCPError as exc:
-            if exc.code in (mcp_types.PARSE_ERROR, mcp_types.CONNECTION_CLOSED) and TOO_LARGE in exc.message:
-                raise UpstreamSaidTooMuch(f"{self.where} answered with more than {MESSAGE_BYTES} bytes") from exc
-            if exc.code == mcp_types.CONNECTION_CLOSED and not self._is_garbled:
-                raise UpstreamBroke(f"the exchange with {self.where} broke off") from exc
-            if exc.code in (mcp_types.PARSE_ERROR, mcp_types.CONNECTION_CLOSED):
-                # The SDK's word for an answer that it cannot read: what it was the answer to may have happened.
-                raise UpstreamBroke(f"{self.where} gave an answer that is not one of MCP") from exc
-            raise
+            raise self._read_error(exc) or exc from exc
         except ValidationError as exc:
-            raise UpstreamBroke(f"{self.where} gave an answer that is not one of MCP") from exc
+            raise UpstreamGarbled(f"{self.where} gave an answer that is not one of MCP") from exc
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:
             raise UpstreamFailed(f"no connection to {self.where}: {exc}") from exc
         except (httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise UpstreamBroke(f"the exchange with {self.where} broke off: {exc}") from exc
         finally:
-            _PEER.reset(outer)
             self._under_way -= 1
             self.used_at = asyncio.get_running_loop().time()
             if peer is not None:
                 self._peers.remove(peer)
+
+    def _read_error(self, exc: MCPError) -> UpstreamBroke | None:
+        """What the SDK's word for a broken exchange means; None for an error that the server gave."""
+        if exc.code not in (mcp_types.PARSE_ERROR, mcp_types.CONNECTION_CLOSED):
+            return None
+        if TOO_LARGE in exc.message:
+            return UpstreamSaidTooMuch(f"{self.where} answered with more than {MESSAGE_BYTES} bytes")
+        if self._program is not None and self._program.said_too_much:
+            # What it was going to say is lost. Where it had been asked one thing only, that is what it answered.
+            if self._said_too_much_to_one is None:
+                self._said_too_much_to_one = self._under_way == 1
+            if self._said_too_much_to_one:
+                return UpstreamSaidTooMuch(f"{self.where} answered with more than it may say at once")
+        if exc.code == mcp_types.PARSE_ERROR or self._is_garbled:
+            # The answer is one that cannot be read: what it was the answer to may have happened.
+            return UpstreamGarbled(f"{self.where} gave an answer that is not one of MCP")
+        return UpstreamBroke(f"the exchange with {self.where} broke off: {exc.message}")
 
     def abandon(self) -> None:
         """Let it end by itself; one that is still being opened is not waited for."""
