@@ -38,6 +38,9 @@ _END_SECONDS = 5
 _MAX_RELAYED = 100
 # In the words that the SDK has for a message of a stream, so that both are known by them.
 TOO_LARGE = f"exceeded the {MESSAGE_BYTES} byte limit"
+# Of errors of the network, as they are told to the session that a request belongs to.
+NOT_REACHED = "cmbs: not reached"
+BROKE_OFF = "cmbs: broke off"
 _REFUSED = mcp_types.ErrorData(
     code=mcp_types.INVALID_REQUEST, message="the client of this call cannot be asked in the middle of it"
 )
@@ -48,6 +51,8 @@ _LISTS = {
     "notifications/resources/list_changed": "resources",
 }
 _EVENTS: dict[type, str] = {ToolsListChanged: "tools", PromptsListChanged: "prompts", ResourcesListChanged: "resources"}
+# In the words of the SDK, for a session that a server over HTTP does not know.
+_SESSION_ENDED = "Session terminated"
 LEVELS = get_args(mcp_types.LoggingLevel)
 
 
@@ -246,8 +251,6 @@ class Connection:
             raise self._read_error(exc) or exc from exc
         except ValidationError as exc:
             raise UpstreamGarbled(f"{self.where} gave an answer that is not one of MCP") from exc
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:
-            raise UpstreamFailed(f"no connection to {self.where}: {exc}") from exc
         except (httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise UpstreamBroke(f"the exchange with {self.where} broke off: {exc}") from exc
         finally:
@@ -256,8 +259,14 @@ class Connection:
             if peer is not None:
                 self._peers.remove(peer)
 
-    def _read_error(self, exc: MCPError) -> UpstreamBroke | None:
+    def _read_error(self, exc: MCPError) -> UpstreamFailed | UpstreamBroke | None:
         """What the SDK's word for a broken exchange means; None for an error that the server gave."""
+        if exc.message == _SESSION_ENDED and not self.modern:
+            # It was started again, for example, and knows nothing of the session. The next request opens another.
+            self.abandon()
+            return UpstreamFailed(f"{self.where} has ended the session, and did not take the request; call it again")
+        if exc.error.data == NOT_REACHED:
+            return UpstreamFailed(f"no connection to {self.where}: {exc.message}")
         if exc.code not in (mcp_types.PARSE_ERROR, mcp_types.CONNECTION_CLOSED):
             return None
         if TOO_LARGE in exc.message:
@@ -268,7 +277,7 @@ class Connection:
                 self._said_too_much_to_one = self._under_way == 1
             if self._said_too_much_to_one:
                 return UpstreamSaidTooMuch(f"{self.where} answered with more than it may say at once")
-        if exc.code == mcp_types.PARSE_ERROR or self._is_garbled:
+        if self._is_garbled or (exc.code == mcp_types.PARSE_ERROR and BROKE_OFF not in exc.message):
             # The answer is one that cannot be read: what it was the answer to may have happened.
             return UpstreamGarbled(f"{self.where} gave an answer that is not one of MCP")
         return UpstreamBroke(f"the exchange with {self.where} broke off: {exc.message}")

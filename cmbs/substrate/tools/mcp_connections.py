@@ -7,15 +7,19 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import httpx2
+import mcp_types
 from mcp.client.streamable_http import streamable_http_client
 
 from cmbs.substrate.tools.credentials import Credentials
 from cmbs.substrate.tools.mcp_connection import (
+    BROKE_OFF,
     LEVELS,
     NEWEST,
+    NOT_REACHED,
     TOO_LARGE,
     Connection,
     Manner,
@@ -32,23 +36,43 @@ async def open_server(
     """The program of a server on standard streams, or a connection to a URL."""
     if isinstance(server, StdioServer):
         return StdioProgram(server.command, values, server.cwd, server.max_message_bytes)
-    # Not from the environment: a proxy there is not for what an operator put behind a gateway.
     client = httpx2.AsyncClient(
         # Compressed, a little of it could become anything.
         headers={**values, "accept-encoding": "identity"},
         timeout=None,
-        verify=tls or ssl.create_default_context(),
+        transport=_Separate(verify=tls or ssl.create_default_context()),
+        # Not from the environment: a proxy there is not for what an operator put here.
         trust_env=False,
-        event_hooks={"response": [_limit_answer]},
     )
     http = await stack.enter_async_context(client)
     return streamable_http_client(server.url, http_client=http, max_sse_event_size=MESSAGE_BYTES)
 
 
-async def _limit_answer(response: httpx2.Response) -> None:
-    """Bound an answer that is one message; of one that is a stream of them, the SDK bounds each."""
-    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        response.stream = _BoundedStream(response)
+class _Separate(httpx2.AsyncHTTPTransport):
+    """A transport on which what breaks off, breaks off for one request alone.
+
+    The SDK ends a whole session, with all calls under way, where a request raises an error of the network. So such an
+    error becomes an answer to its request, and one in the middle of an answer the kind of error that the SDK takes for
+    an answer that cannot be read.
+    """
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The answer, bounded where it is one message; of one that is a stream of them, the SDK bounds each."""
+        try:
+            response = await super().handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:
+            return _tell(NOT_REACHED, exc)
+        except httpx2.TransportError as exc:
+            return _tell(BROKE_OFF, exc)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = _BoundedStream(response)
+        return response
+
+
+def _tell(what: str, exc: httpx2.TransportError) -> httpx2.Response:
+    said = mcp_types.ErrorData(code=mcp_types.CONNECTION_CLOSED, message=str(exc) or type(exc).__name__, data=what)
+    error = mcp_types.JSONRPCError(jsonrpc="2.0", id=None, error=said)
+    return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=error.model_dump(mode="json"))
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -62,11 +86,14 @@ class _BoundedStream(httpx2.AsyncByteStream):
         if self._encoding != "identity":
             raise httpx2.StreamError("the answer is encoded in a way that was not asked for")
         size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > MESSAGE_BYTES:
-                raise httpx2.StreamError(TOO_LARGE)
-            yield chunk
+        try:
+            async for chunk in self._stream:
+                size += len(chunk)
+                if size > MESSAGE_BYTES:
+                    raise httpx2.StreamError(TOO_LARGE)
+                yield chunk
+        except httpx2.TransportError as exc:
+            raise httpx2.StreamError(f"{BROKE_OFF}: {exc}") from exc
 
     async def aclose(self) -> None:
         await self._stream.aclose()

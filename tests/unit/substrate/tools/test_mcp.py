@@ -152,14 +152,19 @@ def test_the_environment_of_a_program_is_what_was_configured_and_its_credential_
 
 
 @contextmanager
-def answering(answer: Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes]]) -> Iterator[HttpServer]:
-    """An endpoint that answers a handshake, and calls as the test wants."""
+def answering(answer: Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes] | bytes]) -> Iterator[HttpServer]:
+    """An endpoint that answers a handshake, and calls as the test wants: also with bytes, after which it hangs up."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             message = json.loads(self.rfile.read(int(self.headers["content-length"])))
             if message["method"] == "tools/call":
-                status, headers, body = answer(message)
+                given = answer(message)
+                if isinstance(given, bytes):
+                    self.wfile.write(given)
+                    self.close_connection = True
+                    return
+                status, headers, body = given
             elif message["method"] == "initialize":
                 result = {
                     "protocolVersion": message["params"]["protocolVersion"],
@@ -167,6 +172,7 @@ def answering(answer: Callable[[dict[str, Any]], tuple[int, dict[str, str], byte
                     "serverInfo": {"name": "pretender", "version": "1"},
                 }
                 status, headers, body = ok({"jsonrpc": "2.0", "id": message["id"], "result": result})
+                headers["mcp-session-id"] = "one"
             elif "id" in message:
                 error = {"code": -32601, "message": "what?"}
                 status, headers, body = ok({"jsonrpc": "2.0", "id": message["id"], "error": error})
@@ -239,6 +245,20 @@ def test_an_answer_that_is_compressed_is_refused(tmp_path: Path) -> None:
     assert (reply.status, "not one of MCP" in str(reply.error)) == (OutcomeStatus.RESULT_REFUSED, True)
 
 
+def test_a_server_that_knows_nothing_of_the_session_any_more_is_asked_for_another(tmp_path: Path) -> None:
+    answers = iter([(404, {}, b""), None])
+
+    def answer(message: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        return next(answers) or ok({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+
+    with answering(answer) as server:
+        served = Served(server, tmp_path)
+        lost = served.call("add")
+        assert (lost.status, "call it again" in str(lost.error)) == (OutcomeStatus.FAILED, True)
+        assert result_of(served.call("add")) == {"content": []}
+        served.runner.close()
+
+
 @pytest.mark.slow
 def test_closing_ends_a_call_under_way_which_is_then_in_doubt(tmp_path: Path) -> None:
     with serve_over("stdio", tmp_path / "notes") as served, ThreadPoolExecutor() as callers:
@@ -247,3 +267,35 @@ def test_closing_ends_a_call_under_way_which_is_then_in_doubt(tmp_path: Path) ->
         served.runner.close()
         with pytest.raises(OutcomeUnknown, match="the server is stopping"):
             reply.result(TIMEOUT_SECONDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["at once", "in the headers", "in the body", "in a stream"])
+def test_a_call_that_breaks_off_leaves_another_on_the_same_connection_alone(tmp_path: Path, broken: str) -> None:
+    """Both calls are under way when the first breaks off."""
+    both, over = threading.Barrier(2, timeout=TIMEOUT_SECONDS), threading.Event()
+    parts = {
+        "at once": b"",
+        "in the headers": b"HTTP/1.1 200 OK\r\ncontent-type: appl",
+        "in the body": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+        "in a stream": b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100\r\n\r\ndata: {",
+    }
+
+    def answer(message: dict[str, Any]) -> tuple[int, dict[str, str], bytes] | bytes:
+        both.wait()
+        if message["params"]["name"] == "breaks":
+            return parts[broken]
+        over.wait(TIMEOUT_SECONDS)
+        return ok({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+
+    with answering(answer) as server, ThreadPoolExecutor(2) as callers:
+        served = Served(server, tmp_path)
+        other = callers.submit(served.call, "other")
+        try:
+            with pytest.raises(OutcomeUnknown):
+                served.call("breaks")
+        finally:
+            over.set()
+        assert result_of(other.result(TIMEOUT_SECONDS)) == {"content": []}
+        assert result_of(callers.submit(both.wait) and served.call("other")) == {"content": []}
+        served.runner.close()
