@@ -9,7 +9,6 @@ from cmbs.messages import Actor
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.calls import (
     SERVER,
-    CallPlace,
     hash_of_call,
     is_executor,
     name_call,
@@ -100,15 +99,21 @@ class CallRecord(NamedTuple):
         return self.status not in (CallStatus.WAITING, CallStatus.RUNNING) or self.is_for(actor)
 
 
-def find_live_call(space: Space, call_id: str) -> CallRecord | None:
-    """The call of this id, if an agent made it and it has not left the state of the space."""
+def find_live_call(space: Space, call_id: str, proposal_id: str | None = None) -> CallRecord | None:
+    """The call of this id, if its proposal is in the state of the space; by default one that an agent made as a call.
+
+    `proposal_id` names the proposal where it has a name of its own.
+    """
     named = read_call_id(call_id)
-    # As a call that an agent made is named.
-    proposal_id = None if named is None else f"c-{named.event_id}"
-    record = None if proposal_id is None else space.proposals.get(proposal_id)
-    if named is None or proposal_id is None or record is None or record.event_id != named.event_id:
+    if named is None:
         return None
-    return _find_candidate(space, proposal_id, record, named)
+    proposal_id = proposal_id or f"c-{named.event_id}"
+    record = space.proposals.get(proposal_id)
+    if record is None or record.event_id != named.event_id:
+        return None
+    candidates = record.message.proposal.candidates
+    call = candidates[named.candidate] if named.candidate < len(candidates) else None
+    return CallRecord(space, proposal_id, record, named.candidate, call) if isinstance(call, ToolCall) else None
 
 
 def find_call_record(settled: SettledRecords, space: Space, call_id: str) -> CallRecord:
@@ -119,17 +124,9 @@ def find_call_record(settled: SettledRecords, space: Space, call_id: str) -> Cal
     named = read_call_id(call_id)
     seq = None if named is None else settled.find_seq(space, named.event_id)
     message = None if seq is None else settled.read_at(space, seq).message
-    if named is None or not isinstance(message, Propose):
-        raise RecordNotFound("call", call_id)
-    proposal_id = message.proposal.proposal_id
-    space = settled.with_proposal(space, proposal_id)
-    found = _find_candidate(space, proposal_id, space.proposals[proposal_id], named)
+    if isinstance(message, Propose):
+        proposal_id = message.proposal.proposal_id
+        found = find_live_call(settled.with_proposal(space, proposal_id), call_id, proposal_id)
     if found is None:
         raise RecordNotFound("call", call_id)
     return found
-
-
-def _find_candidate(space: Space, proposal_id: str, record: ProposalRecord, named: CallPlace) -> CallRecord | None:
-    candidates = record.message.proposal.candidates
-    call = candidates[named.candidate] if named.candidate < len(candidates) else None
-    return CallRecord(space, proposal_id, record, named.candidate, call) if isinstance(call, ToolCall) else None

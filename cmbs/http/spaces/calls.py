@@ -89,7 +89,7 @@ class CallRoutes:
             nonlocal looked_at
             # What this process writes is in its cache; what others write is looked for at the rate of all that waits.
             space = server.find_cached(space_id)
-            if space is None or now() - looked_at >= self._waiting.look_seconds:
+            if space is None or not server.log.blocking or now() - looked_at >= self._waiting.look_seconds:
                 looked_at = now()
                 space = await self._read(lambda: server.current(space_id))
             return bool(_list_claimable(space, request))
