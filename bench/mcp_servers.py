@@ -10,6 +10,7 @@ from typing import Any
 
 import mcp_types
 import uvicorn
+from fastmcp.server import create_proxy
 from mcp import Client
 from mcp.server import Server
 
@@ -53,12 +54,19 @@ def build_hop(upstream: str) -> Any:
     return server.streamable_http_app(stateless_http=True)
 
 
+def build_proxy(upstream: str) -> Any:
+    """The proxy of fastmcp, as it is by default."""
+    return create_proxy(upstream).http_app(path="/mcp", stateless_http=True)
+
+
 def build(kind: str, argument: str) -> Any:
     """The application of one kind; the argument is a store or the URL of an upstream."""
     if kind == "empty":
         return build_empty()
     if kind == "hop":
         return build_hop(argument)
+    if kind == "fastmcp":
+        return build_proxy(argument)
     if kind == "belief":
         return create_app(settings=Settings(store=argument))
     upstream, store = argument.split("|")
