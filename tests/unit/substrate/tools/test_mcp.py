@@ -246,15 +246,15 @@ def test_an_answer_that_is_compressed_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_server_that_knows_nothing_of_the_session_any_more_is_asked_for_another(tmp_path: Path) -> None:
-    answers = iter([(404, {}, b""), None])
+    lost: list[tuple[int, dict[str, str], bytes]] = [(404, {}, b"")]
 
     def answer(message: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-        return next(answers) or ok({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+        return lost.pop() if lost else ok({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
 
     with answering(answer) as server:
         served = Served(server, tmp_path)
-        lost = served.call("add")
-        assert (lost.status, "call it again" in str(lost.error)) == (OutcomeStatus.FAILED, True)
+        reply = served.call("add")
+        assert (reply.status, "call it again" in str(reply.error)) == (OutcomeStatus.FAILED, True)
         assert result_of(served.call("add")) == {"content": []}
         served.runner.close()
 
@@ -297,5 +297,6 @@ def test_a_call_that_breaks_off_leaves_another_on_the_same_connection_alone(tmp_
         finally:
             over.set()
         assert result_of(other.result(TIMEOUT_SECONDS)) == {"content": []}
-        assert result_of(callers.submit(both.wait) and served.call("other")) == {"content": []}
+        callers.submit(both.wait)
+        assert result_of(served.call("other")) == {"content": []}
         served.runner.close()
