@@ -325,7 +325,6 @@ class Recorder:
         self._record(_PLANNER, "claim_call", {"nonce_hash": hash_of_nonce(_NONCE), "call_hash": call_hash})
         outcome = {"status": "succeeded", "result": {"at": "2026-03-01T10:51:30Z"}, "duration_ms": 1840}
         self._record(_PLANNER, "report_call", {**outcome, "nonce": _NONCE})
-        self._record(_PLANNER, "report_outcome", {**outcome, "nonce": _NONCE})
         made = self._record(
             _PLANNER,
             "make_call",

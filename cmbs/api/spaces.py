@@ -270,6 +270,7 @@ class ExecutionResponse(Partial, kw_only=True, frozen=True):
 
     execution_id: str
     status: ExecutionStatus
+    call_id: Annotated[str, Meta(description="The call that it runs: with this its outcome is reported.")]
     proposal_id: str
     agent_id: str
     tool_id: str
@@ -286,13 +287,6 @@ class ExecutionResponse(Partial, kw_only=True, frozen=True):
     duration_ms: Count
     started_seq: Count
     settled_seq: int | None
-
-
-class RecordedOutcome(Answer, frozen=True):
-    """The result of reporting an outcome."""
-
-    step: StepResponse
-    execution: ExecutionResponse
 
 
 class CallWaitKind(StrEnum):

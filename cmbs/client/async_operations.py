@@ -55,7 +55,6 @@ from cmbs.api.spaces import (
     PolicyPut,
     ProposalResponse,
     ProposalsPage,
-    RecordedOutcome,
     SettledApproval,
     SpaceAuditResponse,
     SpaceDiffPage,
@@ -1608,41 +1607,6 @@ class AsyncOperations:
             reason: Free text for people.
         """
         answer: SettledApproval = await self._call("reject", space_id=space_id, approval_id=approval_id, reason=reason)
-        return answer
-
-    async def report_outcome(
-        self,
-        space_id: str,
-        execution_id: str,
-        status: str,
-        *,
-        result: Json = None,
-        error: str | None = None,
-        duration_ms: int | None = None,
-        nonce: str | None = None,
-    ) -> RecordedOutcome:
-        """Report the outcome of an execution.
-
-        RECORD_OUTCOME. By the agent for a `caller` tool, by the tool itself, or by an operator for an execution in
-        doubt, which needs the scope `spaces:operate`. The first report counts.
-
-        Args:
-            space_id: The space.
-            execution_id: The execution.
-            result: Any JSON value.
-            error: What failed.
-            nonce: The secret of the claim, if the call was claimed.
-        """
-        answer: RecordedOutcome = await self._call(
-            "report_outcome",
-            space_id=space_id,
-            execution_id=execution_id,
-            status=status,
-            result=result,
-            error=error,
-            duration_ms=duration_ms,
-            nonce=nonce,
-        )
         return answer
 
     async def register_tool(

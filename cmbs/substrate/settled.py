@@ -200,9 +200,9 @@ class SettledRecords:
         return _with_found(space, self.find_approval(space, approval_id), "approval", approval_id)
 
     def with_execution(self, space: Space, execution_id: str) -> Space:
-        """As `with_proposal`, for an execution."""
+        """As `with_proposal`, for an execution and the proposal that it is of."""
         execution = space.executions.get(execution_id)
-        if execution is not None and not execution.is_outline:
+        if execution is not None and not execution.is_outline and execution.proposal_id in space.proposals:
             return space
         return _with_found(space, self.find_execution(space, execution_id), "execution", execution_id)
 

@@ -50,9 +50,9 @@ def test_lists_and_records_are_the_same_before_and_after_what_is_settled_has_lef
     asked = space.propose(call("risky", {"x": 1}), proposal_id="asked")
     [approval_id] = asked["approval_ids"]
     approved = space.post(f"/approvals/{approval_id}/approve", {"uses": 1}, LEAD).json()
-    [execution_id] = approved["proposal"]["execution_ids"]
+    call_id, [execution_id] = asked["calls"]["0"], approved["proposal"]["execution_ids"]
     outcome = {"status": "succeeded", "result": {"at": "noon"}}
-    space.run(asked["calls"]["0"], outcome)
+    space.run(call_id, outcome)
     space.propose(call("risky", {"x": 1}), proposal_id="answered")
     [rejected] = space.propose(call("risky", {"x": 2}, key="k2"), proposal_id="rejected")["approval_ids"]
     space.post(f"/approvals/{rejected}/reject", {}, LEAD)
@@ -64,8 +64,9 @@ def test_lists_and_records_are_the_same_before_and_after_what_is_settled_has_lef
             space.propose(delta(goal_passing=str(number)), proposal_id=f"passing {number}")
         after = read_everything(space, until)
         assert after == before
-        again = space.post(f"/executions/{execution_id}/outcome", outcome, PLANNER).json()
-        assert again["execution"] == space.get(f"/executions/{execution_id}").json()
+        again = space.post(f"/calls/{call_id}/outcome", outcome, PLANNER).json()
+        execution = space.get(f"/executions/{execution_id}").json()
+        assert (again["status"], again["call_id"], again["result"]) == ("done", execution["call_id"], outcome["result"])
         assert space.get().json()["n_proposals"] == len(before["proposals by 100"]) + 9
         for path in ("/proposals/never", "/approvals/never", "/executions/never"):
             assert space.get(path, OPS).status_code == 404

@@ -134,19 +134,20 @@ def test_a_page_for_which_too_much_would_be_read_is_short_and_goes_on(monkeypatc
 @pytest.mark.req("ID-ROLE-02")
 def test_an_operator_without_the_scope_issues_and_revokes_and_settles_nothing(served: Served) -> None:
     path = "/v1/spaces/bank"
-    key = served.key("spaces:read", "spaces:propose", kind=ActorKind.OPERATOR, name="half")
+    key = served.key("spaces:read", "spaces:propose", "spaces:execute", kind=ActorKind.OPERATOR, name="half")
     assert served.post(f"{path}/capabilities", TOKEN).json()["granted"] is True
     outcome = {"status": "succeeded"}
     for answer in (
         served.post(f"{path}/capabilities", {**TOKEN, "token_id": "u"}, key),
         served.post(f"{path}/capabilities", {**TOKEN, "token_id": "u", "parent_id": "t"}, key),
         served.post(f"{path}/capabilities/t/revoke", {}, key),
-        served.post(f"{path}/executions/x/outcome", outcome, key),
+        served.post(f"{path}/calls/c-x-0/outcome", outcome, key),
     ):
         assert check_error(answer, 403, "FORBIDDEN")["scope"] == Scope.SPACES_OPERATE
     # With it, also for this space alone, the rules of the space decide.
-    sufficient = served.key("spaces:propose", "spaces:operate@bank", kind=ActorKind.OPERATOR)
-    check_error(served.post(f"{path}/executions/x/outcome", outcome, sufficient), 404, "RECORD_NOT_FOUND")
+    scopes = ("spaces:propose", "spaces:execute", "spaces:operate@bank")
+    sufficient = served.key(*scopes, kind=ActorKind.OPERATOR)
+    check_error(served.post(f"{path}/calls/c-x-0/outcome", outcome, sufficient), 404, "RECORD_NOT_FOUND")
     assert served.post(f"{path}/capabilities/t/revoke", {}, sufficient).json()["granted"] is True
 
 

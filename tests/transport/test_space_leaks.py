@@ -114,8 +114,9 @@ def test_what_went_into_a_call_and_came_out_is_for_those_concerned(space: SpaceC
     space.equip("safe")
     target = {"url": "https://tools.invalid/", "method": "POST"}
     space.equip("far", kind="http", target=target, token="far")
-    [execution_id] = space.propose(call("safe", {"to": "alice"}))["execution_ids"]
-    space.post(f"/executions/{execution_id}/outcome", {"status": "succeeded", "result": {"got": "bread"}}, PLANNER)
+    proposed = space.propose(call("safe", {"to": "alice"}))
+    call_id, [execution_id] = proposed["calls"]["0"], proposed["execution_ids"]
+    space.post(f"/calls/{call_id}/outcome", {"status": "succeeded", "result": {"got": "bread"}}, PLANNER)
     for who, shown in ((PLANNER, True), (OPS, True), ("tool:safe", True), (OTHER, False), (ENCODER, False)):
         execution = space.get(f"/executions/{execution_id}", who).json()
         assert ("args" in execution, "result" in execution) == (shown, shown), who

@@ -124,7 +124,7 @@ def test_errors_of_a_space_say_what_to_do(space: SpaceClient) -> None:
     assert missing["next"]
     unknown = check_error(space.post("/tools/restrt/retire"), 404, "RECORD_NOT_FOUND")
     assert unknown["accepted"] == ["restart"]
-    for path in ("/approvals/a/approve", "/executions/x/outcome", "/capabilities/tokn/revoke", "/proposals/p/explain"):
+    for path in ("/approvals/a/approve", "/calls/c-x-0/outcome", "/capabilities/tokn/revoke", "/proposals/p/explain"):
         body = {"status": "succeeded"} if "outcome" in path else None
         answer = space.get(path) if path.endswith("explain") else space.post(path, body)
         assert check_error(answer, 404, "RECORD_NOT_FOUND")["next"]

@@ -94,16 +94,17 @@ def test_with_keys_the_actor_of_a_step_is_that_of_the_key(tmp_path: Path) -> Non
 
 def test_an_operator_settles_what_is_in_doubt(space: SpaceClient, log: InMemoryStore) -> None:
     space.equip("safe", timeout_ms=1)
-    [execution_id] = space.propose(call("safe"))["execution_ids"]
-    early = space.post(f"/executions/{execution_id}/outcome", {"status": "failed"}).json()
-    assert (early["step"]["granted"], early["step"]["reason_code"]) == (False, "NOT_AUTHORISED")
+    proposed = space.propose(call("safe"))
+    outcome, [execution_id] = f"/calls/{proposed['calls']['0']}/outcome", proposed["execution_ids"]
+    early = space.post(outcome, {"status": "failed"}).json()
+    assert (early["status"], early["refusal"]["code"]) == ("running", "NOT_AUTHORISED")
     app = app_over(log, ManualClock("2027-01-01T00:00:00.000000Z"), number=1)
     with space_client(app) as again:
         app.service.spaces.server.keep()
-        assert again.get(f"/executions/{execution_id}").json()["status"] == "in_doubt"
-        report = {"status": "failed", "error": "it never arrived"}
-        settled = again.post(f"/executions/{execution_id}/outcome", report).json()
-        assert (settled["step"]["granted"], settled["execution"]["status"]) == (True, "failed")
+        in_doubt = again.get(f"/executions/{execution_id}").json()
+        assert (in_doubt["status"], in_doubt["call_id"]) == ("in_doubt", proposed["calls"]["0"])
+        settled = again.post(outcome, {"status": "failed", "error": "it never arrived"}).json()
+        assert (settled["status"], settled.get("refusal")) == ("failed", None)
 
 
 # --- reading back -----------------------------------------------------------------------------------------------------
@@ -241,8 +242,7 @@ def test_the_same_proposal_again_gives_the_first_outcome_again(space: SpaceClien
     space.equip("safe")
     body = space.proposal(call("safe"))
     first = space.post("/proposals", body, PLANNER)
-    [execution_id] = first.json()["execution_ids"]
-    space.post(f"/executions/{execution_id}/outcome", {"status": "succeeded"}, PLANNER)
+    space.post(f"/calls/{first.json()['calls']['0']}/outcome", {"status": "succeeded"}, PLANNER)
     again = space.post("/proposals", body, PLANNER)
     assert again.json() == {**first.json(), "replayed": True}
     assert "idempotent-replayed" not in first.headers

@@ -8,7 +8,7 @@ from cmbs.api import space_requests as requests
 from cmbs.api import spaces as schemas
 from cmbs.api.operation import Operation
 from cmbs.api.operations.reads import READ_ERRORS, SPACE
-from cmbs.api.operations.records import EXECUTION_BULK, PROPOSAL_BULK
+from cmbs.api.operations.records import PROPOSAL_BULK
 from cmbs.errors import ErrorCode
 from cmbs.identity.kernel.scopes import Scope
 from cmbs.substrate.kernel import events
@@ -110,17 +110,6 @@ WRITES = (
         requests.ReasonRequest,
         schemas.SettledApproval,
         bulk=_SETTLED_BULK,
-    ),
-    _describe_write(
-        "executions/{execution_id}/outcome",
-        "report_outcome",
-        "Report the outcome of an execution",
-        "RECORD_OUTCOME. By the agent for a `caller` tool, by the tool itself, or by an operator for an"
-        " execution in doubt, which needs the scope `spaces:operate`. The first report counts.",
-        Scope.SPACES_PROPOSE,
-        requests.OutcomeRequest,
-        schemas.RecordedOutcome,
-        bulk=tuple(f"execution.{part}" for part in EXECUTION_BULK),
     ),
     _describe_write(
         "tools",

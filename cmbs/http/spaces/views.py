@@ -141,7 +141,7 @@ def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.A
     )
 
 
-def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.ExecutionResponse:
+def show_execution(space: Space, execution: Execution, reader: Reader) -> schemas.ExecutionResponse:
     """Show one run of a tool; args, result and error only to its agent, its tool and operators."""
     is_its_tool = reader.actor.kind is ActorKind.TOOL and reader.actor.id == execution.intent.tool_id
     shown = is_its_tool or is_executor(execution, reader.actor) or reader.owns(execution.agent_id)
@@ -149,6 +149,7 @@ def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.Ex
         schemas.ExecutionResponse,
         execution,
         execution.intent,
+        call_id=name_call(space.proposals[execution.proposal_id].event_id, execution.intent.candidate),
         args=msgspec.Raw(execution.args) if shown else None,
         result=msgspec.Raw(execution.result) if shown else None,
         error=execution.error if shown else None,
@@ -317,10 +318,3 @@ def show_withdrawal(answer: SpaceAnswer, reader: Reader) -> schemas.WithdrawnPro
     message: Any = answer.event.message
     record = answer.space.proposals[message.proposal_id]
     return schemas.WithdrawnProposal(show_step(answer, reader), show_proposal(answer.space, record, reader))
-
-
-def show_outcome(answer: SpaceAnswer, reader: Reader) -> schemas.RecordedOutcome:
-    """Show a reported outcome, and the execution that it ended."""
-    message: Any = answer.event.message
-    execution = answer.space.executions[message.execution_id]
-    return schemas.RecordedOutcome(show_step(answer, reader), show_execution(answer.space, execution, reader))

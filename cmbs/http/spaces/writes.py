@@ -42,10 +42,6 @@ def _build_proposal(candidates: list[msgspec.Struct], defer_ms: int, ask_ms: int
     return events.Propose(Proposal(candidates=built, **fields), defer_ms=defer_ms, ask_ms=ask_ms)
 
 
-def _build_outcome(result: Any = None, **fields: Any) -> events.RecordOutcome:
-    return events.RecordOutcome(result=result, result_bytes=len(msgspec.json.encode(result)), **fields)
-
-
 def _is_operator(actor: Actor, _: Any) -> bool:
     return actor.kind is ActorKind.OPERATOR
 
@@ -63,7 +59,6 @@ WRITES: dict[str, Write] = {
     "withdraw_proposal": Write(events.Withdraw, views.show_withdrawal),
     "approve": Write(events.Approve, views.show_settled_approval),
     "reject": Write(events.Reject, views.show_settled_approval),
-    "report_outcome": Write(_build_outcome, views.show_outcome, governs=_is_operator),
     "register_tool": Write(lambda **fields: events.RegisterTool(Tool(**fields))),
     "retire_tool": Write(events.RetireTool),
     "issue_capability": Write(

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Schemas, api, identity, may, mayOperate, mayWithdraw } from "../../api/client";
+import { api, identity, may, mayOperate, mayWithdraw } from "../../api/client";
 import { count, plural, short, span } from "../../ui/format";
 import { LiveChip, Page, urged, waiting } from "../../ui/frame";
 import { useFresh } from "../../ui/fresh";
@@ -12,7 +12,7 @@ import { joinNews, useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
 import type { Approval, Asked, Execution, PolicyChange, Waiting } from "./model";
-import { EVERY_SPACE, onlyOnce, readAsked, readInbox, settle, withdraw } from "./model";
+import { EVERY_SPACE, onlyOnce, readAsked, readInbox, reportCall, settle, withdraw } from "./model";
 
 const announced = new Set<string>();
 
@@ -203,11 +203,9 @@ function DoubtCard({ space, execution, changed }: { space: string; execution: Ex
   const report = async (ran: boolean): Promise<void> => {
     try {
       const said = `${identity.value?.id ?? "a person"} says: ${evidence.trim()}`;
-      const params = { path: { space_id: space, execution_id: execution.execution_id }, header: onlyOnce() };
-      const body: Schemas["OutcomeRequest"] = ran
+      await reportCall(space, execution.call_id, ran
         ? { status: "succeeded", result: { evidence: said } }
-        : { status: "failed", error: said };
-      await settle(api.POST("/v1/spaces/{space_id}/executions/{execution_id}/outcome", { params, body }));
+        : { status: "failed", error: said });
       changed();
     } catch (problem) {
       setError(problem);

@@ -93,6 +93,13 @@ export async function withdraw(space_id: string, proposal_id: string, reason: st
   await settle(api.POST("/v1/spaces/{space_id}/proposals/{proposal_id}/withdraw", { params, body }));
 }
 
+/** Report what came of a call in doubt; an error says why the space did not take it. */
+export async function reportCall(space_id: string, call_id: string, body: Schemas["OutcomeRequest"]): Promise<void> {
+  const params = { path: { space_id, call_id }, header: onlyOnce() };
+  const call = await read(api.POST("/v1/spaces/{space_id}/calls/{call_id}/outcome", { params, body }));
+  if (call.status === "in_doubt") throw new Error(call.refusal?.message ?? "the space did not take the outcome");
+}
+
 /** A reference as it is read: the belief of the case, without the id of its session. */
 export function nameReference(reference: string): string {
   return reference.replace(/^\$belief\.[^.]+\./, "belief ");
