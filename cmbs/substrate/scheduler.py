@@ -21,6 +21,7 @@ from cmbs.errors import CmbsError, StoreUnavailable
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Clock
 from cmbs.substrate.belief_source import BeliefSource
+from cmbs.substrate.kernel.calls import is_run_by_server
 from cmbs.substrate.kernel.events import (
     Approve,
     Expire,
@@ -30,6 +31,7 @@ from cmbs.substrate.kernel.events import (
     PutMemory,
     RegisterTool,
     RetireTool,
+    RevokeCapability,
     SettlePolicy,
     SpaceEvent,
     SpaceMessage,
@@ -57,6 +59,8 @@ _MAX_MESSAGES_SENT = 500
 _YIELD_SECONDS = 0.00005
 # Steps that may concern every proposal that waits.
 _CONCERN_ALL = (SettlePolicy, ProposePolicy, RegisterTool, RetireTool, Approve)
+# Steps that may take away what a call was let through for, before whoever runs it has claimed it.
+_TAKE_AWAY = (SettlePolicy, ProposePolicy, RegisterTool, RetireTool, RevokeCapability)
 
 
 class SpaceServer(Protocol):
@@ -195,6 +199,8 @@ class DeadlineScheduler:
             found += [_Due(result.parked_until, space_id, _Kind.PARKED, each) for each in result.statuses]
         if isinstance(event.message, PutMemory) and result.granted:
             found += _expiry(space_id, space.memory[event.message.entry_id])
+        if isinstance(event.message, _TAKE_AWAY) and result.granted:
+            found += _list_unclaimed(space, event.body.ts)
         moves = _may_wake(space, event)
         if not found and not moves:
             return
@@ -381,7 +387,9 @@ def _has_waiting(space: Space) -> bool:
 
 
 def _dues(space: Space, *, everything: bool) -> Iterator[_Due]:
-    """What comes due in a space. What is in doubt already is only looked for once, the first time."""
+    """What comes due in a space. What is in doubt already, or may have lost its permission before, is only looked for
+    once, the first time.
+    """
     space_id = space.space_id
     for execution_id, deadline in space.running.items():
         yield _Due(deadline, space_id, _Kind.EXECUTION, execution_id)
@@ -393,9 +401,17 @@ def _dues(space: Space, *, everything: bool) -> Iterator[_Due]:
     for entry in space.memory.values():
         yield from _expiry(space_id, entry)
     if everything:
+        yield from _list_unclaimed(space, "")
         for execution_id, execution in space.executions.items():
             if may_start_again(execution):
                 yield _Due(execution.intent.deadline, space_id, _Kind.EXECUTION, execution_id)
+
+
+def _list_unclaimed(space: Space, now: str) -> list[_Due]:
+    """Calls that others run and have not claimed, to be decided again now: one that may not start any more ends."""
+    running = map(space.executions.__getitem__, space.running)
+    found = [each for each in running if each.status is ExecutionStatus.READY and not is_run_by_server(each.tool)]
+    return [_Due(now, space.space_id, _Kind.EXECUTION, each.intent.execution_id) for each in found]
 
 
 def _expiry(space_id: str, entry: MemoryEntry) -> list[_Due]:
@@ -406,10 +422,13 @@ def _expiry(space_id: str, entry: MemoryEntry) -> list[_Due]:
 
 def _of_execution(space: Space, execution_id: str, now: str) -> list[SpaceMessage]:
     execution = space.executions.get(execution_id)
-    if execution is None or execution.intent.deadline > now:
+    if execution is None:
         return []
-    if execution.status is ExecutionStatus.READY:
-        return [Expire(ExpiryOf.EXECUTION, execution_id)]
+    is_over = execution.intent.deadline <= now
+    if execution.status is ExecutionStatus.READY and (is_over or not is_run_by_server(execution.tool)):
+        return [Expire(ExpiryOf.EXECUTION, execution_id) if is_over else Start(execution_id)]
+    if not is_over:
+        return []
     messages: list[SpaceMessage] = []
     if execution.status is ExecutionStatus.RUNNING:
         messages.append(MarkInDoubt(execution_id))

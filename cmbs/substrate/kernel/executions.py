@@ -64,17 +64,17 @@ MAX_FACT_BYTES = 65_536
 def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
     """Start what was let through before, if it is let through on the state of this moment too.
 
-    What the server runs is started by the space itself, what others run by the one claim that comes first. An execution
-    in doubt has one more attempt, where running it again does no harm, and not for ever.
+    What the server runs is started by the space itself, what others run by the one claim that comes first. Of what
+    others run the space only looks whether it still may start, and ends it if not: OutcomeUnchanged if it may. An
+    execution in doubt has one more attempt, where running it again does no harm, and not for ever.
     """
     execution = _execution(space, message.execution_id)
-    if actor.kind is not ActorKind.POLICY_ENGINE:
+    is_claim, is_served = actor.kind is not ActorKind.POLICY_ENGINE, is_run_by_server(execution.tool)
+    if is_claim:
         claimed = _check_claim(space, execution, message, actor)
         if claimed is not None:
             return claimed
-    elif not is_run_by_server(execution.tool):
-        raise Conflict(f"execution `{message.execution_id}` is started by its executor", _about(execution))
-    elif execution.status is ExecutionStatus.IN_DOUBT:
+    elif is_served and execution.status is ExecutionStatus.IN_DOUBT:
         return _start_again(space, execution, message, stamp)
     if execution.status is not ExecutionStatus.READY:
         raise Conflict(
@@ -93,9 +93,11 @@ def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> St
         return msgspec.structs.replace(left, reason_code=lost.value)
     turn = Turn(starts=message.execution_id)
     result = decide_again(before, record, [place], message.belief, stamp, turn)
-    if result.intents:
+    if not result.intents:
+        return msgspec.structs.replace(result, not_started=(message.execution_id,))
+    if is_claim or is_served:
         return result
-    return msgspec.structs.replace(result, not_started=(message.execution_id,))
+    raise OutcomeUnchanged(f"execution `{message.execution_id}` is started by its executor", _about(execution))
 
 
 def _check_claim(space: Space, execution: Execution, message: Start, actor: Actor) -> StepResult | Repeat | None:

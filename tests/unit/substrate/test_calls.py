@@ -37,10 +37,11 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.insight.advice import advise_on_record
 from cmbs.substrate.kernel.insight.impact import impact_of
 from cmbs.substrate.kernel.kind import SpaceAnswer
-from cmbs.substrate.kernel.model import Budget, StateDelta, ToolCall
+from cmbs.substrate.kernel.model import Budget, Failure, StateDelta, ToolCall
 from cmbs.substrate.kernel.policy.policy import compile_policy, validate_policy
 from cmbs.substrate.kernel.proposals import trace_decision
 from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.turns import Line
 from tests.support.cases import open_world
 from tests.support.epochs import epochs_of
@@ -351,6 +352,48 @@ def test_a_call_that_is_not_allowed_any_more_does_not_start(world: World, name: 
         world.claim(execution_id(world, answer))
     with pytest.raises(Conflict, match="was not started"):
         world.say(RecordOutcome(execution_id(world, answer), OutcomeStatus.SUCCEEDED), AGENT)
+
+
+@pytest.mark.req("CALL-START-04")
+@pytest.mark.parametrize("name", GONE)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_call_that_is_not_allowed_any_more_ends_though_nobody_claims_it(
+    world: World, name: str, *, restarted: bool
+) -> None:
+    take_away, reason = GONE[name]
+    world.open(caller_tool("t", executor="gateway"), caller_tool("other", executor="gateway"))
+    waiting, other = make(world), make(world, "other")
+    world.server.keep()
+    assert read(world, waiting).status is CallStatus.WAITING
+    if name == "the token is revoked":
+        world.equip(caller_tool("other", executor="gateway"), token="another")
+        other = make(world, "other", {"x": 1}, token="another")
+    take_away(world)
+    # A process that took the step looks at once; one that began after it, at its first look.
+    server = SubstrateServer(log=world.log, clock=world.clock, keeper_seconds=None) if restarted else world.server
+    server.keep()
+    found = read(world, waiting)
+    assert (found.status, found.decision.reason_code) == (CallStatus.DENIED, reason)
+    assert not world.space.spent
+    # What it did not concern goes on waiting, and costs no entry.
+    assert read(world, other).status is CallStatus.WAITING
+    head = world.space.head
+    server.keep()
+    assert world.space.head == head
+    assert world.claim(execution_id(world, other), GATEWAY).event.result.intents
+    if restarted:
+        server.close()
+
+
+@pytest.mark.req("CALL-START-04")
+def test_a_call_that_is_asked_for_anew_or_lost_its_runner_ends_though_nobody_claims_it(world: World) -> None:
+    world.open(caller_tool("t", executor="gateway"), caller_tool("u", executor="gateway"))
+    asked, moved = make(world), make(world, "u")
+    change_policy(world, {"constraint.ask": ASKING})
+    world.say(RegisterTool(caller_tool("u")))
+    world.server.keep()
+    assert (read(world, asked).status, read(world, asked).decision.failure) == (CallStatus.WAITING, Failure.ASK)
+    assert read(world, moved).status is CallStatus.WITHDRAWN
 
 
 @pytest.mark.req("CALL-START-01")
