@@ -237,8 +237,10 @@ class ApprovalItem(Partial, kw_only=True, frozen=True):
     tool_id: str | None
     args: Json = None
     forwarded: Json = None
-    args_hash: str
-    call_hash: Annotated[Sha256, Meta(description="Send it with the approval: it is of all that is shown here.")]
+    args_hash: str | None = None
+    call_hash: Annotated[
+        Sha256 | None, Meta(description="Send it with the approval: it is of all that is shown here.")
+    ] = None
     case_id: str | None
     constraints: list[str]
     policy_hash: Sha256
@@ -279,10 +281,10 @@ class ExecutionResponse(Partial, kw_only=True, frozen=True):
     capability_token_id: str | None
     idempotency_key: str | None
     args: Json = None
-    args_hash: str
+    args_hash: str | None = None
     outcome: OutcomeStatus | None
     result: Json = None
-    result_hash: str | None
+    result_hash: str | None = None
     error: str | None
     duration_ms: Count
     started_seq: Count
@@ -323,7 +325,9 @@ class CallResponse(Partial, kw_only=True, frozen=True):
         str, Meta(description="Who runs it: `server`, `caller` for the agent itself, or the id of an executor.")
     ]
     is_claimed: Annotated[bool, Meta(description="Whether who runs it has claimed it.")] = False
-    call_hash: Annotated[Sha256, Meta(description="Of the tool's registration, args, forwarded, agent and case.")]
+    call_hash: Annotated[
+        Sha256 | None, Meta(description="Of the tool's registration, args, forwarded, agent and case.")
+    ] = None
     tool_hash: Sha256 | None
     capability_token_id: str | None
     idempotency_key: str | None

@@ -108,9 +108,8 @@ class GatedCall:
     @property
     def is_ready(self) -> bool:
         """Whether it is allowed, and waits for the holder to claim it."""
-        answer = self.answer
-        waits_for = answer.waits_for
-        return waits_for is not None and waits_for.kind is CallWaitKind.EXECUTOR and answer.executor == self._runner
+        waits_for = self.answer.waits_for
+        return waits_for is not None and waits_for.kind is CallWaitKind.EXECUTOR and self._may_claim()
 
     @property
     def waits(self) -> bool:
@@ -158,7 +157,7 @@ class GatedCall:
         It is decided again, so that it may wait or end instead.
         """
         answer = self.answer
-        is_begun = answer.is_claimed and answer.status is CallStatus.RUNNING and answer.executor == self._runner
+        is_begun = answer.is_claimed and answer.status is CallStatus.RUNNING and self._may_claim()
         if not self.is_ready and not is_begun:
             return False
         try:
@@ -201,6 +200,10 @@ class GatedCall:
             return (yield from self._ask("withdraw_call", call_id=self.call_id, reason=reason))
         except Conflict:
             return (yield from self.resume(self.call_id))
+
+    def _may_claim(self) -> bool:
+        """Whether the call is the holder's to run: others are not shown its hash."""
+        return self.answer.executor == self._runner and self.answer.call_hash is not None
 
     def _wait(self, seconds: int) -> Steps[int]:
         """The seconds that are left."""

@@ -104,12 +104,18 @@ def _name(answer: CallResponse) -> str:
     return f"Call `{answer.call_id}`."
 
 
+def _is_own(answer: CallResponse) -> bool:
+    """Whether the reader made the call, or may see all of it: others are not shown its hash."""
+    return answer.call_hash is not None
+
+
 def _describe_started(answer: CallResponse) -> str:
     if answer.executor == _SERVER:
         return f"The server runs this call now. Wait for it, and do not make it again. Call `{answer.call_id}`."
     # Of a step that was refused: an outcome without the nonce of the claim, for example.
     refused = "" if answer.refusal is None else f"Refused: {describe_refusal(answer)}\n"
-    runner = "another process of yours" if answer.executor == CALLER else f"executor `{answer.executor}`"
+    own = "another process of yours" if _is_own(answer) else "the agent that made it"
+    runner = own if answer.executor == CALLER else f"executor `{answer.executor}`"
     return refused + (
         f"Unknown: this call was begun by {runner}, and no outcome of it is on record. It may have taken effect, or "
         f"not, or still run.\n{_LOOK} It is not made again until the outcome of call `{answer.call_id}` is reported."
@@ -119,6 +125,8 @@ def _describe_started(answer: CallResponse) -> str:
 def _describe_waiting(answer: CallResponse) -> str:
     waits_for = answer.waits_for or CallWait(kind=CallWaitKind.CHANGE)
     until = "" if waits_for.until is None else f", until {waits_for.until}"
+    if waits_for.kind is CallWaitKind.EXECUTOR and answer.executor == CALLER and not _is_own(answer):
+        return f"Allowed, and not run: call `{answer.call_id}` is for the agent that made it to run{until}."
     if waits_for.kind is CallWaitKind.EXECUTOR and answer.executor == CALLER:
         return f"Allowed, and not run: claim call `{answer.call_id}`{until}, and run it only if that succeeds."
     if waits_for.kind is CallWaitKind.EXECUTOR:

@@ -16,7 +16,7 @@ from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.events import Intent, Mode, SpaceVerb
 from cmbs.substrate.kernel.model import Candidate, Capability, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.policy.policy import compile_policy
-from cmbs.substrate.kernel.state import CallKey, Case, Execution, Space
+from cmbs.substrate.kernel.state import Case, Execution, Space
 from cmbs.substrate.kernel.words import CaseStatus, ExecutionStatus
 
 NOW = "2026-01-02T03:04:05.000000Z"
@@ -102,13 +102,14 @@ def space(
     return Space(**known)
 
 
-def with_execution(made: ToolCall, made_with: Tool, agent_id: str = AGENT.id) -> dict[str, Any]:
+def with_execution(made: ToolCall, made_with: Tool, agent: Actor = AGENT) -> dict[str, Any]:
     """The fields of a space in which this call was executed as `execution-1`."""
     intent = Intent(
         "execution-1", 0, made.tool_id, hash_of_args(made), LATER, 1, made.capability_token_id, made.idempotency_key
     )
-    execution = Execution(intent, "proposal-0", agent_id, made_with, bytes(made.args), ExecutionStatus.SUCCEEDED, 15)
+    args, status = bytes(made.args), ExecutionStatus.SUCCEEDED
+    execution = Execution(intent, "proposal-0", agent.id, made_with, args, status, 15, agent_kind=agent.kind)
     return {
         "executions": Map({"execution-1": execution}),
-        "calls": Map({CallKey(made.tool_id, made.idempotency_key or "", agent_id): "execution-1"}),
+        "calls": Map({execution.call_key: "execution-1"}),
     }

@@ -213,7 +213,6 @@ def _describe_asked(asked: Asked) -> dict[str, Any]:
     return {
         "approval_id": asked.approval_id,
         "candidate": asked.candidate,
-        "args_hash": asked.args_hash,
         "expires_at": asked.expires_at,
         **tool,
     }

@@ -439,7 +439,7 @@ def require_operator(actor: Actor) -> None:
 
 def respond_explanation(asked: Hypothetical, reader: Reader, *, recorded: bool) -> Response:
     """Explain a decision; what is left out goes by the policy of now, not by that of the decision."""
-    own = reader.owns(asked.actor.id)
+    own = reader.owns(asked.actor.kind, asked.actor.id)
     source = asked.space.policy_source if reader.is_operator else None
     source_map = None if source is None else _map_source(source)
     found = explain(

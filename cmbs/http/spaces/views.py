@@ -43,12 +43,12 @@ class Reader(NamedTuple):
         """Whether the value under a key of the state is shown."""
         return may_read(self.policy, self.actor.kind, key)
 
-    def owns(self, actor_id: str) -> bool:
+    def owns(self, kind: ActorKind, actor_id: str) -> bool:
         """Whether what this actor sent is shown: to the actor itself, and to operators.
 
-        An executor proposes nothing: an agent of the same name is another actor.
+        One of another kind is another actor, whatever its id.
         """
-        return self.is_operator or (self.actor.kind is not ActorKind.EXECUTOR and self.actor.id == actor_id)
+        return self.is_operator or (self.actor.kind, self.actor.id) == (kind, actor_id)
 
     def filter_values(self, values: Mapping[str, str]) -> dict[str, str]:
         """The pairs that are shown, sorted by key."""
@@ -77,7 +77,7 @@ def show_space(space: Space, reader: Reader) -> schemas.SpaceResponse:
 
 def show_decision(decision: Decision, proposer: Actor, reader: Reader) -> Decision:
     """Show a decision without the steps of its trace that hold what the reader may not read."""
-    return redact(decision, reader.policy, reader.actor.kind, own=reader.owns(proposer.id))
+    return redact(decision, reader.policy, reader.actor.kind, own=reader.owns(proposer.kind, proposer.id))
 
 
 def show_proposal(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:
@@ -90,7 +90,7 @@ def _show_proposal(
 ) -> schemas.ProposalResponse:
     proposal = record.message.proposal
     parked = space.parked.get(proposal.proposal_id)
-    own = reader.owns(record.actor.id)
+    own = reader.owns(record.actor.kind, record.actor.id)
     return build_answer(
         schemas.ProposalResponse,
         record,
@@ -130,7 +130,7 @@ def _show_forwarded(call: ToolCall) -> msgspec.Raw | None:
 def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.ApprovalItem:
     """Show a request for approval; operators, who approve it, see the args that it is about."""
     candidate = space.proposals[approval.proposal_id].message.proposal.candidates[approval.asked.candidate]
-    shown = isinstance(candidate, ToolCall) and reader.owns(approval.proposer.id)
+    shown = reader.owns(approval.proposer.kind, approval.proposer.id)
     call = candidate if shown and isinstance(candidate, ToolCall) else None
     return build_answer(
         schemas.ApprovalItem,
@@ -138,19 +138,25 @@ def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.A
         approval.asked,
         args=None if call is None else call.args,
         forwarded=None if call is None else _show_forwarded(call),
+        # Whoever guesses the args could see in a hash that the guess is right.
+        args_hash=approval.asked.args_hash if shown else None,
+        call_hash=approval.asked.call_hash if shown else None,
     )
 
 
 def show_execution(space: Space, execution: Execution, reader: Reader) -> schemas.ExecutionResponse:
-    """Show one run of a tool; args, result and error only to its agent, its tool and operators."""
+    """Show one run of a tool; args, result, error and hashes only to its agent, its tool and operators."""
     is_its_tool = reader.actor.kind is ActorKind.TOOL and reader.actor.id == execution.intent.tool_id
-    shown = is_its_tool or is_executor(execution, reader.actor) or reader.owns(execution.agent_id)
+    is_own = reader.owns(execution.agent_kind, execution.agent_id)
+    shown = is_own or is_its_tool or is_executor(execution, reader.actor)
     return build_answer(
         schemas.ExecutionResponse,
         execution,
         execution.intent,
         call_id=name_call(space.proposals[execution.proposal_id].event_id, execution.intent.candidate),
         args=msgspec.Raw(execution.args) if shown else None,
+        args_hash=execution.intent.args_hash if shown else None,
+        result_hash=execution.result_hash if shown else None,
         result=msgspec.Raw(execution.result) if shown else None,
         error=execution.error if shown else None,
     )
@@ -172,7 +178,7 @@ def show_call(found: CallRecord, reader: Reader, answer: SpaceAnswer | None = No
     """Show a call; what it says only to its agent, to the one who runs it, and to operators."""
     space, record, call, execution = found.space, found.record, found.call, found.execution
     is_runner = execution is not None and is_executor(execution, reader.actor)
-    shown = is_runner or reader.owns(record.actor.id)
+    shown = is_runner or reader.owns(record.actor.kind, record.actor.id)
     refusals = {each.candidate: each for each in advise_on_record(space, record, reader.actor)}
     step = None if answer is None or answer.event.result.decision is not None else advise_on_step(answer)
     has_run = execution is not None and execution.status is not ExecutionStatus.NOT_STARTED
@@ -185,7 +191,7 @@ def show_call(found: CallRecord, reader: Reader, answer: SpaceAnswer | None = No
         args=call.args if shown else None,
         forwarded=_show_forwarded(call) if shown else None,
         is_claimed=execution is not None and execution.nonce_hash is not None,
-        call_hash=found.call_hash,
+        call_hash=found.call_hash if shown else None,
         tool_hash=hash_of_tool(space, call.tool_id),
         reason_code=found.decision.reason_code,
         waits_for=_show_wait(found),

@@ -91,12 +91,12 @@ def is_run_by_server(tool: Tool | None) -> bool:
 
 
 def is_executor(execution: Execution, actor: Actor) -> bool:
-    """Whether the actor runs calls of this execution's tool: the executor that it names, or else the agent itself."""
+    """Whether the actor runs calls of this tool: the executor that the tool names, or else whoever made the call."""
     if is_run_by_server(execution.tool):
         return False
     executor = executor_of(execution.tool)
     if executor == CALLER:
-        return actor.kind is ActorKind.AGENT and actor.id == execution.agent_id
+        return (actor.kind, actor.id) == (execution.agent_kind, execution.agent_id)
     return actor.kind is ActorKind.EXECUTOR and actor.id == executor
 
 
@@ -194,7 +194,7 @@ def _find_same(space: Space, call: ToolCall, message: MakeCall, actor: Actor) ->
     writes = tool is not None and tool.writes
     key, case_id = call.idempotency_key, None if isinstance(message.case_id, msgspec.UnsetType) else message.case_id
     if key is not None:
-        execution = space.executions.get(find_call(space, call.tool_id, key, actor.id) or "")
+        execution = space.executions.get(find_call(space, call.tool_id, key, actor) or "")
         if execution is not None and execution.intent.args_hash == hash_of_args(call):
             record = space.proposals.get(execution.proposal_id)
             return None if record is None or record.case_id != case_id else record

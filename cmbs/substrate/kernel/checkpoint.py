@@ -116,7 +116,7 @@ def freeze_space(space: Space) -> bytes:
             policy_version=space.policy_version,
             policy_source=space.policy_source,
             n_proposals=space.n_proposals,
-            calls=sorted(space.calls.items(), key=_by_text),
+            calls=sorted(space.calls.items(), key=_by_call),
             grants=sorted(space.grants.items(), key=_by_text),
             requests=sorted(space.requests.items(), key=_by_actor),
             waiting={key: sorted(ids) for key, ids in space.waiting.items()},
@@ -203,7 +203,12 @@ def _by_seq(item: tuple[str, tuple[int, SpaceVerb]]) -> int:
     return item[1][0]
 
 
-def _by_text(item: tuple[GrantKey | CallKey, str]) -> tuple[str, ...]:
+def _by_call(item: tuple[CallKey, str]) -> tuple[str, ...]:
+    tool_id, idempotency_key, actor = item[0]
+    return (tool_id, idempotency_key, *actor)
+
+
+def _by_text(item: tuple[GrantKey, str]) -> tuple[str, ...]:
     return tuple(part or "" for part in item[0])
 
 

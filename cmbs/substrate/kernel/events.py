@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.format import FORMAT
-from cmbs.substrate.kernel.model import NULL, Actor, BeliefReading, Capability, Decision, Proposal, Tool
+from cmbs.substrate.kernel.model import NULL, Actor, ActorKind, BeliefReading, Capability, Decision, Proposal, Tool
 
 STREAM_PREFIX = "space:"
 NO_ATTRIBUTES = msgspec.Raw(b"{}")
@@ -119,6 +119,7 @@ class KnownCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     settled_seq: int
     started_seq: int
     tool_id: str
+    agent_kind: ActorKind = ActorKind.AGENT
     attempt: int = 1
     capability_token_id: str | None = None
 

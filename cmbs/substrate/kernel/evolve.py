@@ -332,7 +332,8 @@ def _begin(space: Space, actor: Actor, proposal: Proposal, event: SpaceEvent) ->
         executions = executions.set(intent.execution_id, execution)
         running = running.set(intent.execution_id, intent.deadline)
         if intent.idempotency_key is not None:
-            calls = calls.set(CallKey(intent.tool_id, intent.idempotency_key, actor.id), intent.execution_id)
+            key = CallKey(intent.tool_id, intent.idempotency_key, (actor.kind, actor.id))
+            calls = calls.set(key, intent.execution_id)
         if not intent.ready:
             spent = _charge(space, spent, intent, Spent(calls=1, bytes=len(execution.args)))
     for execution_id in result.answered_by.values():
@@ -352,7 +353,8 @@ def _begin_one(
     tool, seq = space.tools[call.tool_id], event.body.seq
     if known is None:
         forwarded = b"{}" if isinstance(call.forwarded, msgspec.UnsetType) else bytes(call.forwarded)
-        known = Execution(intent, "", actor.id, tool, bytes(call.args), status, seq, forwarded=forwarded)
+        args = bytes(call.args)
+        known = Execution(intent, "", actor.id, tool, args, status, seq, forwarded=forwarded, agent_kind=actor.kind)
     else:
         known = msgspec.structs.replace(known, intent=intent, tool=tool, status=status, begun_seq=seq)
     message = event.message

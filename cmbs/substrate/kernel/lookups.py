@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cmbs.substrate.kernel.arbitration.stages import find_call
+from cmbs.messages import Actor
 from cmbs.substrate.kernel.calls import MakeCall, SpaceRequest
 from cmbs.substrate.kernel.decide import find_request
 from cmbs.substrate.kernel.events import (
@@ -31,22 +31,22 @@ def find_unknown(space: Space, command: SpaceCommand) -> Unknown:
         return NOTHING
     message, key = command.message, command.idempotency_key
     known = key is None or find_request(space, key, command.actor) is not None
-    named = _find_named(space, message, command.actor.id)
+    named = _find_named(space, message, command.actor)
     return msgspec.structs.replace(named, idempotency_key=None if known else key)
 
 
-def _find_named(space: Space, message: SpaceRequest, sender_id: str) -> Unknown:
+def _find_named(space: Space, message: SpaceRequest, sender: Actor) -> Unknown:
     match message:
         case Propose():
             proposal = message.proposal
             return Unknown(
                 proposal_id=None if proposal.proposal_id in space.proposals else proposal.proposal_id,
                 snapshot_id=None if proposal.state_snapshot_id in space.snapshots else proposal.state_snapshot_id,
-                calls=_unknown_calls(space, proposal.candidates, sender_id),
+                calls=_unknown_calls(space, proposal.candidates, sender),
             )
         case MakeCall():
             key = message.call.idempotency_key
-            calls = () if key is None else _unknown_calls(space, [message.call], sender_id)
+            calls = () if key is None else _unknown_calls(space, [message.call], sender)
             return Unknown(calls=calls)
         case Wake():
             return Unknown(calls=_calls_of_proposal(space, message.proposal_id))
@@ -71,14 +71,15 @@ def _find_unknown_of_approval(space: Space, message: Approve | Reject) -> Unknow
 
 def _calls_of_proposal(space: Space, proposal_id: str) -> tuple[CallKey, ...]:
     record = space.proposals.get(proposal_id)
-    return () if record is None else _unknown_calls(space, record.message.proposal.candidates, record.actor.id)
+    return () if record is None else _unknown_calls(space, record.message.proposal.candidates, record.actor)
 
 
-def _unknown_calls(space: Space, candidates: Iterable[Candidate], agent_id: str) -> tuple[CallKey, ...]:
-    """The keys of calls of an agent under which the state knows no execution, each once."""
+def _unknown_calls(space: Space, candidates: Iterable[Candidate], actor: Actor) -> tuple[CallKey, ...]:
+    """The keys of calls of an actor under which the state knows no execution, each once."""
     calls = [each for each in candidates if isinstance(each, ToolCall) and each.idempotency_key is not None]
-    keys = dict.fromkeys(CallKey(call.tool_id, call.idempotency_key or "", agent_id) for call in calls)
-    return tuple(key for key in keys if find_call(space, key.tool_id, key.idempotency_key, agent_id) is None)
+    of = (actor.kind, actor.id)
+    keys = dict.fromkeys(CallKey(call.tool_id, call.idempotency_key or "", of) for call in calls)
+    return tuple(key for key in keys if key not in space.calls)
 
 
 class PastUnread(Unprepared):

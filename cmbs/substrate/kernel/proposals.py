@@ -277,7 +277,7 @@ def take_back(space: Space, execution: Execution) -> Space:
 
 def release_key(space: Space, execution: Execution) -> Map[CallKey, str]:
     """The calls by their keys, without this execution: another one may be made under its key."""
-    key = CallKey(execution.intent.tool_id, execution.intent.idempotency_key or "", execution.agent_id)
+    key = execution.call_key
     return space.calls.delete(key) if space.calls.get(key) == execution.intent.execution_id else space.calls
 
 

@@ -183,7 +183,7 @@ def with_recalled(space: Space, message: SpaceMessage) -> Space:
 
 def key_of(known: KnownCall) -> CallKey:
     """Under what an execution is found."""
-    return CallKey(known.tool_id, known.idempotency_key, known.agent_id)
+    return CallKey(known.tool_id, known.idempotency_key, (known.agent_kind, known.agent_id))
 
 
 def _outline(space: Space, known: KnownCall) -> Execution:
@@ -209,6 +209,7 @@ def _outline(space: Space, known: KnownCall) -> Execution:
         known.settled_seq,
         known.outcome,
         is_outline=True,
+        agent_kind=known.agent_kind,
     )
 
 
@@ -220,6 +221,7 @@ def outline_of(execution: Execution, key: CallKey) -> KnownCall | None:
     return KnownCall(
         execution_id=intent.execution_id,
         agent_id=execution.agent_id,
+        agent_kind=execution.agent_kind,
         args_hash=intent.args_hash,
         attempt=intent.attempt,
         candidate=intent.candidate,

@@ -34,11 +34,11 @@ MAX_OPERATORS = 2
 
 
 class CallKey(NamedTuple):
-    """A call that runs at most once. Keys belong to the agent."""
+    """A call that runs at most once. Keys belong to the actor that makes the call."""
 
     tool_id: str
     idempotency_key: str
-    agent_id: str
+    actor: tuple[ActorKind, str]
 
 
 class RequestKey(NamedTuple):
@@ -112,6 +112,14 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     forwarded: bytes = b"{}"
     # Whether it left the state before, and was recalled to answer a call: its args and its result are in the ledger.
     is_outline: bool = False
+    # Where decisions are observed, others than agents can make calls too.
+    agent_kind: ActorKind = ActorKind.AGENT
+
+    @property
+    def call_key(self) -> CallKey:
+        """Under what it is found; one without an idempotency key is found under none."""
+        key = self.intent.idempotency_key or ""
+        return CallKey(self.intent.tool_id, key, (self.agent_kind, self.agent_id))
 
 
 class Approval(msgspec.Struct, frozen=True):

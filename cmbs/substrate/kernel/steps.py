@@ -73,6 +73,11 @@ def same_person(one: Actor, other: Actor) -> bool:
     return one.id == other.id
 
 
+def is_same_actor(one: Actor, other: Actor) -> bool:
+    """Whether two actors are one: what one may do of its own, another of the same id and another kind may not."""
+    return (one.kind, one.id) == (other.kind, other.id)
+
+
 def fingerprint(message: SpaceMessage, actor: Actor) -> bytes:
     """What tells two requests apart: who asked for what, and nothing that the server added."""
     asked = "\x00".join((VERB_OF[type(message)], actor.kind, actor.id, "")).encode()

@@ -24,7 +24,7 @@ from cmbs.substrate.kernel.proposals import (
     waiting_places,
 )
 from cmbs.substrate.kernel.state import ProposalRecord, Space
-from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, require_engine, same_person
+from cmbs.substrate.kernel.steps import StepReason, is_operator, is_same_actor, refuse, require_engine
 from cmbs.substrate.kernel.words import ExecutionStatus, ProposalStatus
 
 
@@ -112,7 +112,7 @@ def _outcome_of(decision: Decision | None) -> object:
 def decide_reject(space: Space, message: Reject, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
     """No. The proposer may say so too."""
     approval = require_pending(space, message.approval_id)
-    if not is_operator(actor) and not same_person(actor, approval.proposer):
+    if not is_operator(actor) and not is_same_actor(actor, approval.proposer):
         return refuse(StepReason.NOT_AUTHORISED)
     return end_waiting(space, [approval.proposal_id], ProposalStatus.REJECTED)
 
@@ -120,7 +120,7 @@ def decide_reject(space: Space, message: Reject, actor: Actor, stamp: Stamp) -> 
 def decide_withdraw(space: Space, message: Withdraw, actor: Actor, stamp: Stamp) -> StepResult | Repeat:  # noqa: ARG001
     """What a proposal waits for is not wanted any more, say its author or an operator. Saying so again is a repeat."""
     record = find_proposal(space, message.proposal_id)
-    if not is_operator(actor) and not same_person(actor, record.actor):
+    if not is_operator(actor) and not is_same_actor(actor, record.actor):
         return refuse(StepReason.NOT_AUTHORISED)
     if record.withdrawn_seq is not None:
         return Repeat(record.withdrawn_seq)

@@ -148,10 +148,12 @@ def test_an_executor_goes_on_with_calls_by_their_ids_and_reports_by_a_nonce_that
 def test_a_claim_that_is_refused_lets_no_one_run_a_call_that_another_has_claimed(work: Workplace) -> None:
     runner = GatedCall(SPACE, CallRequest(tool_id="own", args={}))
     work.agent.run(runner.begin())
-    outsider = GatedCall(SPACE)
-    work.outsiders[0].run(outsider.resume(runner.call_id))
-    assert not work.outsiders[0].run(outsider.claim())
-    assert (outsider.answer.refusal and outsider.answer.refusal.code, outsider.may_run) == ("NOT_AUTHORISED", False)
+    # Others are not shown what a claim has to name; an operator is, and is refused.
+    for client, refusal in ((work.outsiders[0], None), (work.operator, "NOT_AUTHORISED")):
+        outsider = GatedCall(SPACE)
+        client.run(outsider.resume(runner.call_id))
+        assert not client.run(outsider.claim())
+        assert (outsider.answer.refusal and outsider.answer.refusal.code, outsider.may_run) == (refusal, False)
     assert runner.may_run
 
 

@@ -148,6 +148,7 @@ def test_an_agent_neither_claims_nor_reports_a_call_that_the_gateway_runs() -> N
             waiting = await client.call_tool("restart", {})
             call_id = (waiting.meta or {})[HANDLES]["call_id"]
             found = await agent.get_call(SPACE, call_id)
+            assert found.call_hash is not None
             with pytest.raises(Conflict, match="waits for approval"):
                 await agent.claim_call(SPACE, call_id, hash_of_nonce("n"), found.call_hash)
             await bench.approve_all()
@@ -205,10 +206,12 @@ def test_a_call_whose_permission_went_after_it_was_approved_is_not_sent(gone: st
             await bench.operator.revoke_capability(SPACE, found.capability_token_id or "")
         else:
             await bench.operator.retire_tool(SPACE, "up.restart")
-        found = await bench.operator.get_call(SPACE, call_id)
+        # It ends by itself, and cannot be claimed any more.
+        ended = await bench.operator.get_call(SPACE, call_id, wait_seconds=20)
+        assert (ended.status, ended.call_hash is not None) == ("denied", True)
         executor = bench.api.acting_as(identify_caller(GATEWAY))
-        started = await executor.claim_call(SPACE, call_id, hash_of_nonce("n"), found.call_hash)
-        assert started.status == "denied"
+        with pytest.raises(Conflict, match="not_started"):
+            await executor.claim_call(SPACE, call_id, hash_of_nonce("n"), ended.call_hash or "")
         assert upstream.calls == []
         app.close()
 

@@ -257,7 +257,15 @@ def test_a_call_of_your_own_is_begun_by_one_and_reported_by_its_nonce_alone() ->
             await operator.issue_capability("ops", "u", "other", ["look"])
             call_id = (await theirs.make_call("ops", "look")).call_id
             stranger = await call(client, "begin_action", space_id="ops", call_id=call_id)
+            assert ("nonce" in stranger["handles"], "for the agent that made it" in stranger["message"]) == (
+                False,
+                True,
+            )
+            assert (await theirs.get_call("ops", call_id)).status == "waiting"
+            begun_by_them = await theirs.make_call("ops", "look", args={"x": 1}, claim={"nonce_hash": "0" * 64})
+            stranger = await call(client, "begin_action", space_id="ops", call_id=begun_by_them.call_id)
             assert "nonce" not in stranger["handles"]
+            assert "by the agent that made it" in stranger["message"]
 
     run(test())
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.embedded import Embedded
+from tests.support.epochs import epochs_of
 from tests.support.spaces import World, assert_replays
 
 
@@ -23,6 +24,13 @@ def make() -> Iterator[Callable[..., Embedded]]:
     yield build
     for each in made:
         each.server.close()
+
+
+@pytest.fixture
+def short_epochs() -> Iterator[None]:
+    """What is settled leaves the state after a few entries, also when the log is replayed in the end."""
+    with epochs_of(4):
+        yield
 
 
 @pytest.fixture

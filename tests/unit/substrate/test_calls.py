@@ -44,7 +44,6 @@ from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus, ProposalSta
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.turns import Line
 from tests.support.cases import open_world
-from tests.support.epochs import epochs_of
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -75,13 +74,6 @@ NO_GO = {"op": "missing", "args": ["fact.go"]}
 UNMET = constraint(effect="deny", subject={"tool_id": "t"}, when=NO_GO, on_fail="defer")
 POLICY = {"constraint.any": ANY, "constraint.ask": ASKING}
 WAITING = constraint(effect="deny", subject={"tool_id": "look"}, on_fail="ask")
-
-
-@pytest.fixture
-def short_epochs() -> Iterator[None]:
-    """What is settled leaves the state after a few entries, also when the log is replayed in the end."""
-    with epochs_of(4):
-        yield
 
 
 @pytest.fixture

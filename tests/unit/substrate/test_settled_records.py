@@ -305,8 +305,7 @@ def test_an_approval_stays_for_as_long_as_it_can_be_used(world: World) -> None:
 
 def known_call(world: World, execution_id: str, **fields: object) -> KnownCall:
     execution = world.server.settled.with_execution(world.space, execution_id).executions[execution_id]
-    intent = execution.intent
-    known = outline_of(execution, CallKey(intent.tool_id, intent.idempotency_key or "", execution.agent_id))
+    known = outline_of(execution, execution.call_key)
     assert known is not None
     return msgspec.structs.replace(known, **fields)
 
@@ -466,7 +465,7 @@ def test_a_doubt_and_what_came_of_it_are_put_together_again(world: World) -> Non
 def test_what_expired_is_put_together_again(world: World) -> None:
     (asked,) = world.propose(call("asked", key="1"), proposal_id="asks").event.result.asked
     execution_id = world.start(call("t", key="2"))
-    assert outline_of(world.space.executions[execution_id], CallKey("t", "2", AGENT.id)) is None
+    assert outline_of(world.space.executions[execution_id], CallKey("t", "2", (AGENT.kind, AGENT.id))) is None
     world.advance(hours=2)
     pass_epochs(world)
     found = world.server.settled.with_approval(world.space, asked.approval_id)

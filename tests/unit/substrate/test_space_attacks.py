@@ -436,3 +436,29 @@ def test_no_operator_settles_a_doubt_about_a_call_of_their_own(world: World) -> 
     assert world.say(outcome, Actor(ActorKind.OPERATOR, AGENT.id)).event.result.reason_code == "NOT_AUTHORISED"
     assert world.say(outcome, AGENT).event.result.reason_code == "NOT_AUTHORISED"
     assert world.say(outcome, SECOND).event.result.granted
+
+
+# --- actors of one id -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("CALL-HIDE-01")
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.usefixtures("short_epochs")
+def test_an_actor_of_another_kind_shares_no_call_with_an_agent_of_its_id(world: World, *, settled: bool) -> None:
+    # Only where decisions are observed do calls of others than agents run at all.
+    world.open(caller_tool("t"), mode=Mode.OBSERVE)
+    mine = world.propose(call("t", key="k")).event.result.intents[0].execution_id
+    world.report(mine, result="mine")
+    if settled:
+        for number in range(9):
+            world.propose(delta(a=str(number)))
+        assert mine not in world.space.executions
+    namesake = Actor(ActorKind.ENCODER, AGENT.id)
+    proposed = world.propose(call("t", key="k"), actor=namesake).event.result
+    [theirs] = [each.execution_id for each in proposed.intents]
+    assert (theirs != mine, proposed.answered_by) == (True, {})
+    # The agent neither reports what the other runs, nor is it answered by it.
+    said = world.say(RecordOutcome(theirs, OutcomeStatus.SUCCEEDED, raw("forged")), AGENT)
+    assert said.event.result.reason_code == "NOT_AUTHORISED"
+    assert world.propose(call("t", key="k")).event.result.answered_by == {"0": mine}
+    assert world.say(RecordOutcome(theirs, OutcomeStatus.FAILED), namesake).event.result.granted

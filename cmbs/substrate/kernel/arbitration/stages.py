@@ -124,12 +124,12 @@ def begin_call(
     args_hash = hash_of_args(call)
     answered_by = None
     if call.idempotency_key is not None:
-        execution_id = find_call(space, call.tool_id, call.idempotency_key, actor.id)
+        execution_id = find_call(space, call.tool_id, call.idempotency_key, actor)
         if execution_id is not None:
             execution = space.executions[execution_id]
-            known = (execution.intent.args_hash, execution.intent.capability_token_id, execution.agent_id)
-            # The same args, the same token, the same agent. What waits to be started answers nothing: it may never run.
-            is_same = known == (args_hash, call.capability_token_id, actor.id)
+            known = (execution.intent.args_hash, execution.intent.capability_token_id)
+            # The same args, the same token. What waits to be started answers nothing: it may never run.
+            is_same = known == (args_hash, call.capability_token_id)
             answered_by = execution_id if is_same and execution.status is not ExecutionStatus.READY else None
     try:
         args = msgspec.json.decode(call.args)
@@ -161,9 +161,9 @@ def begin_delta(
     return DeltaState(place, delta, space.policy.matching(None), seen, hash_of_args(delta))
 
 
-def find_call(space: Space, tool_id: str, idempotency_key: str, agent_id: str) -> str | None:
-    """The execution that this agent began under this key."""
-    return space.calls.get(CallKey(tool_id, idempotency_key, agent_id))
+def find_call(space: Space, tool_id: str, idempotency_key: str, actor: Actor) -> str | None:
+    """The execution that this actor began under this key."""
+    return space.calls.get(CallKey(tool_id, idempotency_key, (actor.kind, actor.id)))
 
 
 def provenance_fault(space: Space, proposal: Proposal, actor: Actor) -> ReasonCode | None:
@@ -277,7 +277,7 @@ def check_idempotency(context: ArbitrationContext, state: CallState) -> Finding 
         if state.tool is not None and state.tool.writes:
             return Finding(Stage.TOOL, ReasonCode.IDEMPOTENCY_KEY_REQUIRED)
         return None
-    known = find_call(context.space, call.tool_id, call.idempotency_key, context.actor.id)
+    known = find_call(context.space, call.tool_id, call.idempotency_key, context.actor)
     if state.answered_by is None and known is not None:
         return Finding(Stage.TOOL, ReasonCode.IDEMPOTENCY_CONFLICT)
     return None

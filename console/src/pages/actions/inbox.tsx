@@ -106,13 +106,15 @@ function useViewed(shown: string): [{ current: HTMLDivElement | null }, boolean]
 
 function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: Waiting; approval: Approval; changed: () => void } & Believed): JSX.Element {
   const space = item.space_id;
-  const [shown, setShown] = useState(approval.call_hash);
+  // Whoever is not shown the call has no hash of it, and can approve nothing.
+  const callHash = approval.call_hash ?? "";
+  const [shown, setShown] = useState(callHash);
   const [error, setError] = useState<unknown>(null);
   const [reason, setReason] = useState("");
   const [element, viewed] = useViewed(shown);
   const [sending, setSending] = useState(false);
-  const moved = shown !== approval.call_hash;
-  const asked = useLoad(() => readAsked(space, approval), [space, approval.proposal_id, approval.call_hash, belief]);
+  const moved = shown !== callHash;
+  const asked = useLoad(() => readAsked(space, approval), [space, approval.proposal_id, callHash, belief]);
   const session = asked.value?.session ?? null;
   useEffect(() => {
     if (session !== null) tellSession?.(session);
@@ -149,9 +151,9 @@ function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: 
         <div class="pair"><dt>where</dt><dd><span class="mono">{space}</span>{item.case_id && <>, case <span class="mono">{item.case_id}</span>{item.case_title && ` ${item.case_title}`}</>}</dd></div>
         <div class="pair"><dt>would change</dt><dd>{asked.value ? <Changes asked={asked.value} /> : asked.error !== null ? <span class="refused">not known: {String(asked.error instanceof Error ? asked.error.message : asked.error)}</span> : <span role="status" aria-label="Loading">…</span>}</dd></div>
         {asked.value?.now && <BeliefRows asked={asked.value} now={asked.value.now} />}
-        <div class="pair"><dt>bound to</dt><dd class="mono f2">call {short(approval.call_hash)}{approval.tool_hash ? `, tool ${short(approval.tool_hash)}` : ""}, policy {short(approval.policy_hash)}</dd></div>
+        <div class="pair"><dt>bound to</dt><dd class="mono f2">call {short(callHash)}{approval.tool_hash ? `, tool ${short(approval.tool_hash)}` : ""}, policy {short(approval.policy_hash)}</dd></div>
       </dl>
-      {moved && <p class="owed" role="alert">Changed, look again. <button type="button" class="btn" onClick={() => setShown(approval.call_hash)}>I looked</button></p>}
+      {moved && <p class="owed" role="alert">Changed, look again. <button type="button" class="btn" onClick={() => setShown(callHash)}>I looked</button></p>}
       {error !== null && <Failure error={error} />}
       {may("spaces:approve", space) && (
         <>
