@@ -462,23 +462,25 @@ class SubstrateServer:
     def _taking_turns(self, command: SpaceCommand) -> Iterator[_TakenTurns]:
         """Take a turn for each call that the server might have to run; those that are not needed are given back.
 
-        Where there is no turn for all of them, what is let through waits to be started.
+        Where there is no turn for all of them, or it is not known how many, what is let through waits to be started.
         """
         line, count = self._count_calls(command)
         message = command.message
         waits = isinstance(message, (Propose, MakeCall, Wake, Approve))
-        if count and waits and not self._executor.turns.take(line, count):
+        if waits and (count is None or (count and not self._executor.turns.take(line, count))):
             command = msgspec.structs.replace(command, message=msgspec.structs.replace(message, queued=True))
             count = 0
-        taken = _TakenTurns(command, count)
+        taken = _TakenTurns(command, count or 0)
         try:
             yield taken
         finally:
             if taken.left:
                 self._executor.release(line, taken.left)
 
-    def _count_calls(self, command: SpaceCommand) -> tuple[Line, int]:
-        """How many calls a command might have the server run, and whose they are."""
+    def _count_calls(self, command: SpaceCommand) -> tuple[Line, int | None]:
+        """How many calls a command might have the server run, and whose they are; None where the space is not in memory
+        and would have to say. Of a tool that is not known here, calls may be the server's to run.
+        """
         message, actor = command.message, command.actor
         space = self._spaces.find_cached(command.stream_id)
         candidates: Sequence[Candidate] = ()
@@ -486,13 +488,15 @@ class SubstrateServer:
             candidates = [message.call]
         elif isinstance(message, Propose):
             candidates = message.proposal.candidates
-        elif space is not None and isinstance(message, (Wake, Approve)):
+        elif isinstance(message, (Wake, Approve)):
+            if space is None:
+                return Line(command.space_id, actor.id), None
             record = _find_decided(space, message)
             if record is not None:
                 candidates, actor = record.message.proposal.candidates, record.actor
         tools = {} if space is None else space.tools
-        count = sum(isinstance(each, ToolCall) and is_run_by_server(tools.get(each.tool_id)) for each in candidates)
-        return Line(command.space_id, actor.id), count
+        called = (tools.get(each.tool_id) for each in candidates if isinstance(each, ToolCall))
+        return Line(command.space_id, actor.id), sum(tool is None or is_run_by_server(tool) for tool in called)
 
     def _start(self, space_id: str, execution_id: str) -> Execution | None:
         """Have an execution started whose turn has come; None where it is not allowed any more."""

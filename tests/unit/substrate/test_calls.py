@@ -622,6 +622,31 @@ def test_a_call_that_waits_for_its_turn_runs_when_it_comes(world: World) -> None
     assert len(world.runner.calls) == 3
 
 
+@pytest.mark.req("CALL-TURN-01")
+@pytest.mark.parametrize("message", ["approve", "make", "propose"])
+def test_the_first_call_of_a_space_that_is_not_in_memory_waits_for_its_turn_too(
+    make_world: Callable[..., World], message: str
+) -> None:
+    before = make_world()
+    before.open(http_tool("t"), policy=POLICY if message == "approve" else None)
+    asked = make(before) if message == "approve" else None
+    proposal = before.proposal(call("t"))
+    # Another process, or this one after the space has left its cache.
+    world = make_world(before.log, space=1)
+    line = _line()
+    assert world.server._executor.turns.take(line, 8)
+    if asked is not None:
+        approve(world, asked)
+    elif message == "make":
+        asked = make(world)
+    else:
+        asked = world.say(Propose(proposal), AGENT)
+    assert (read(world, asked).status, world.runner.calls) == (CallStatus.WAITING, [])
+    world.server._executor.release(line, 8)
+    assert eventually(lambda: read(world, asked).status is CallStatus.DONE)
+    assert len(world.runner.calls) == 1
+
+
 def _line() -> Line:
     return Line(SPACE, AGENT.id)
 
