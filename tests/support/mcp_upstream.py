@@ -170,7 +170,9 @@ class RawUpstream:
             self._unanswered.append((request, stream))
             return
         else:
-            message = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request.id, result=self.answers[request.method])
+            answer = self.answers[request.method]
+            result = answer(request.params or {}) if callable(answer) else answer
+            message = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
         await stream.send(SessionMessage(message))
 
 

@@ -84,19 +84,18 @@ class Requests:
         self, ctx: Context, method: str, collection: str, params: Wire, note: Callable[[str, list[Any]], None]
     ) -> Wire:
         caller = await self._callers.require(ctx)
+        if params.get("cursor") is not None:
+            # Lists are not gated, so nothing that an agent says reaches a server with them; and none has a next page.
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message="this list has one page: leave `cursor` out")
         serving, manner = self._pinning.serving(READ_RESOURCE), manner_of(ctx)
-        if len(serving) == 1:
-            cursor = {name: params[name] for name in ("cursor",) if name in params}
-            try:
-                reached = await self._reach(serving[0], caller, manner)
-                return await reached.request(method, cursor)
-            except (UpstreamFailed, UpstreamBroke) as exc:
-                raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(exc)) from exc
 
         async def list_one(upstream: str) -> list[Wire]:
             try:
                 found = await list_all(await self._reach(upstream, caller, manner), method, collection)
             except (UpstreamFailed, UpstreamBroke, MCPError) as exc:
+                if len(serving) == 1:
+                    code = exc.code if isinstance(exc, MCPError) else mcp_types.INTERNAL_ERROR
+                    raise MCPError(code=code, message=str(exc)) from exc
                 _log.warning("the %s of %s are not listed: %s", collection, upstream, exc)
                 return []
             note(upstream, found)

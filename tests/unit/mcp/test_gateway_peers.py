@@ -155,6 +155,31 @@ def test_servers_that_hang_delay_a_list_of_resources_once_and_not_each(monkeypat
     run(test())
 
 
+@pytest.mark.req("MCP-GW-15")
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+def test_a_list_has_one_page_and_no_cursor_of_a_client_reaches_a_server(names: tuple[str, ...]) -> None:
+    def list_page(params: Wire) -> Wire:
+        page = int(params.get("cursor", 0))
+        return {"resources": [{"uri": f"x:{page}", "name": "x"}], **({"nextCursor": str(page + 1)} if page < 2 else {})}
+
+    async def test() -> None:
+        upstreams = {
+            name: RawUpstream([GOOD], **{"resources/list": list_page}, capabilities={"resources": {}}) for name in names
+        }
+        async with open_bench(dict(upstreams)) as bench, bench.client() as client:
+            listed = await client.list_resources()
+            assert [str(each.uri) for each in listed.resources] == ["x:0", "x:1", "x:2"] * len(names)
+            assert listed.next_cursor is None
+            for cursor in ("1", "the password is swordfish"):
+                with pytest.raises(MCPError, match="one page"):
+                    await client.list_resources(cursor=cursor)
+                with pytest.raises(MCPError, match="one page"):
+                    await client.list_resource_templates(cursor=cursor)
+            assert all("swordfish" not in str(upstream.received) for upstream in upstreams.values())
+
+    run(test())
+
+
 # --- servers that say too much ---
 
 
