@@ -18,7 +18,8 @@ from cmbs.substrate.kernel.calls import (
 from cmbs.substrate.kernel.events import Propose
 from cmbs.substrate.kernel.model import CandidateDecision, ToolCall, Verdict
 from cmbs.substrate.kernel.state import Execution, ProposalRecord, Space
-from cmbs.substrate.kernel.words import CallStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.waiting import is_waiting
+from cmbs.substrate.kernel.words import ApprovalStatus, CallStatus, ExecutionStatus, ProposalStatus
 from cmbs.substrate.settled import SettledRecords
 
 _OF_EXECUTION = {
@@ -34,7 +35,11 @@ _OF_PROPOSAL = {
     ProposalStatus.WITHDRAWN: CallStatus.WITHDRAWN,
     ProposalStatus.EXPIRED: CallStatus.EXPIRED,
 }
-_WAITING = (ProposalStatus.ASKED, ProposalStatus.PARKED)
+_OF_APPROVAL = {
+    ApprovalStatus.REJECTED: CallStatus.DENIED,
+    ApprovalStatus.WITHDRAWN: CallStatus.WITHDRAWN,
+    ApprovalStatus.EXPIRED: CallStatus.EXPIRED,
+}
 
 
 class CallRecord(NamedTuple):
@@ -78,10 +83,18 @@ class CallRecord(NamedTuple):
         execution = self.execution
         if execution is not None and execution.status is not ExecutionStatus.NOT_STARTED:
             return _OF_EXECUTION[execution.status]
-        if self.record.status in _WAITING:
-            waits = self.decision.verdict is Verdict.DEFER or self.record.message.proposal.atomic
+        decision, record = self.decision, self.record
+        if decision.verdict is Verdict.DENY and not record.decision.observed:
+            return CallStatus.DENIED
+        # The proposal may be running for another of its calls, and what becomes of that is nothing of this one.
+        if is_waiting(self.space, self.proposal_id, record):
+            waits = decision.verdict is Verdict.DEFER or record.message.proposal.atomic
             return CallStatus.WAITING if waits else CallStatus.DENIED
-        return _OF_PROPOSAL.get(self.record.status, CallStatus.DENIED)
+        approvals = map(self.space.approvals.__getitem__, reversed(record.approval_ids))
+        asked = next((each.status for each in approvals if each.asked.candidate == self.place), None)
+        if decision.verdict is Verdict.DEFER and asked in _OF_APPROVAL:
+            return _OF_APPROVAL[asked]
+        return _OF_PROPOSAL.get(record.status, CallStatus.DENIED)
 
     @property
     def executor(self) -> str:

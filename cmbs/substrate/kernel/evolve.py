@@ -18,7 +18,7 @@ from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import settle_approvals, use_approvals, with_approval
 from cmbs.substrate.kernel.arbitration.conflicts import after as state_after
-from cmbs.substrate.kernel.calls import update_open_calls
+from cmbs.substrate.kernel.calls import is_run_by_server, update_open_calls
 from cmbs.substrate.kernel.events import (
     VERB_OF,
     Approve,
@@ -360,9 +360,11 @@ def _begin_one(
     message = event.message
     if isinstance(message, Start) and not isinstance(message.nonce_hash, msgspec.UnsetType):
         return msgspec.structs.replace(known, nonce_hash=message.nonce_hash, executor=event.body.actor)
-    if isinstance(message, Propose) and not isinstance(message.claim, msgspec.UnsetType) and not intent.ready:
-        executor = event.body.actor if isinstance(message.claim.executor, msgspec.UnsetType) else message.claim.executor
-        return msgspec.structs.replace(known, nonce_hash=message.claim.nonce_hash, executor=executor)
+    claim = message.claim if isinstance(message, Propose) else msgspec.UNSET
+    # What the server runs is reported by the server, which knows no nonce.
+    if not isinstance(claim, msgspec.UnsetType) and not intent.ready and not is_run_by_server(tool):
+        executor = event.body.actor if isinstance(claim.executor, msgspec.UnsetType) else claim.executor
+        return msgspec.structs.replace(known, nonce_hash=claim.nonce_hash, executor=executor)
     return known
 
 

@@ -52,6 +52,7 @@ from tests.support.spaces import (
     ENGINE,
     OTHER_AGENT,
     ROOT,
+    SECOND,
     SPACE,
     STREAM,
     TOKEN,
@@ -314,6 +315,45 @@ def test_an_operator_settles_a_claimed_call_in_doubt_without_its_nonce(world: Wo
     world.advance(minutes=5)
     assert world.say(RecordOutcome(execution_id(world, answer), OutcomeStatus.FAILED), ROOT).event.result.granted
     assert read(world, answer).status is CallStatus.FAILED
+
+
+@pytest.mark.req("CALL-ID-01")
+@pytest.mark.parametrize(
+    ("end", "ended"),
+    [("approve", "waiting"), ("reject", "denied"), ("withdraw", "withdrawn"), ("expire", "expired")],
+)
+def test_a_call_waits_and_ends_by_itself_whatever_becomes_of_the_others_of_its_proposal(
+    world: World, end: str, ended: str
+) -> None:
+    asks = constraint(effect="deny", subject={"tool_id": "asked"}, on_fail="ask")
+    never = constraint(effect="deny", subject={"tool_id": "never"})
+    policy = {"constraint.any": ANY, "constraint.ask": asks, "constraint.never": never}
+    world.open(caller_tool("runs"), caller_tool("asked"), caller_tool("never"), policy=policy)
+    calls = [call("runs", key="1"), call("asked", key="2"), call("never", key="3")]
+    proposed = world.propose(*calls, atomic=False)
+
+    def read_all() -> list[str]:
+        event_id = proposed.event.body.event_id
+        found = (find_call_record(world.server.settled, world.space, name_call(event_id, place)) for place in range(3))
+        return [each.status.value for each in found]
+
+    assert read_all() == ["running", "waiting", "denied"]
+    [asked] = proposed.event.result.asked
+    match end:
+        case "approve":
+            world.say(Approve(asked.approval_id))
+        case "reject":
+            world.say(Reject(asked.approval_id), SECOND)
+        case "withdraw":
+            world.say(Withdraw(read(world, proposed).proposal_id), AGENT)
+        case _:
+            world.advance(days=40)
+    assert read_all()[1:] == [ended, "denied"]
+    world.say(
+        RecordOutcome(proposed.event.result.intents[0].execution_id, OutcomeStatus.SUCCEEDED),
+        ROOT if end == "expire" else AGENT,
+    )
+    assert read_all() == ["done", ended, "denied"]
 
 
 # --- starting is a decision -------------------------------------------------------------------------------------------
@@ -620,6 +660,16 @@ def test_a_call_that_waits_for_its_turn_runs_when_it_comes(world: World) -> None
     world.server._executor.release(line, 8)
     assert eventually(lambda: all(read(world, each).status is CallStatus.DONE for each in answers))
     assert len(world.runner.calls) == 3
+
+
+@pytest.mark.req("CALL-CLAIM-02")
+def test_a_claim_of_what_the_server_runs_is_none(world: World) -> None:
+    world.open(http_tool("t"))
+    answer = make(world, claim=Claim(hash_of_nonce("n")))
+    assert eventually(lambda: read(world, answer).status is CallStatus.DONE)
+    found = read(world, answer).execution
+    assert found is not None
+    assert (found.nonce_hash, found.executor, len(world.runner.calls)) == (None, None, 1)
 
 
 @pytest.mark.req("CALL-TURN-01")
