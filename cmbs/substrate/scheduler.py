@@ -59,7 +59,7 @@ _MAX_MESSAGES_SENT = 500
 _YIELD_SECONDS = 0.00005
 # Steps that may concern every proposal that waits.
 _CONCERN_ALL = (SettlePolicy, ProposePolicy, RegisterTool, RetireTool, Approve)
-# Steps that may take away what a call was let through for, before whoever runs it has claimed it.
+# Steps that may take away what a call was let through for, before its runner has claimed it.
 _TAKE_AWAY = (SettlePolicy, ProposePolicy, RegisterTool, RetireTool, RevokeCapability)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,14 +22,6 @@ OPERATOR = identify_caller("operator:boss")
 AGENT = identify_caller("agent:scout")
 # By the rule of the server: four bytes are a token.
 MAX_BYTES = 4_000 * 4
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(120):
-            await test
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager

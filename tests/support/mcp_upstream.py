@@ -183,6 +183,20 @@ def answer_text(text: str, **more: Any) -> Behaviour:
     return behave
 
 
+def make_reader(*, legacy: bool = False) -> ScriptedUpstream:
+    """A server with one tool, which changes nothing."""
+    upstream = ScriptedUpstream(legacy=legacy)
+    upstream.tool(define("get_status", reads=True), answer_text("green"))
+    return upstream
+
+
+def make_upstream(*, legacy: bool = False) -> ScriptedUpstream:
+    """A server with a tool that reads, and one that writes."""
+    upstream = make_reader(legacy=legacy)
+    upstream.tool(define("restart"), answer_text("restarted"))
+    return upstream
+
+
 class Bench:
     """A gateway, what stands behind it, and an operator."""
 

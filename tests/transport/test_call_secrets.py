@@ -1,6 +1,6 @@
-"""What of a call is for its agent, for whoever runs it and for operators: what it says, and every hash of that.
+"""What of a call is for its agent, for its runner and for operators: what it says, and every hash of that.
 
-Args are often few words of a known form. Whoever has their hash tries them one after the other.
+Args are often few words of a known form. With their hash, a reader tries them one after the other.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def vault() -> Iterator[Vault]:
         (ActorKind.AGENT, "gateway", [Role.AGENT]),
     ],
 )
-def test_nobody_else_reads_what_a_call_says_or_a_hash_to_check_a_guess_against(
+def test_no_other_actor_reads_what_a_call_says_or_a_hash_to_check_a_guess_against(
     subtests: pytest.Subtests, vault: Vault, kind: ActorKind, name: str, granted: list[str]
 ) -> None:
     key = vault.served.key(kind, name, *granted)
@@ -104,7 +104,7 @@ def test_nobody_else_reads_what_a_call_says_or_a_hash_to_check_a_guess_against(
 
 
 @pytest.mark.req("CALL-HIDE-01")
-def test_its_agent_and_operators_read_all_of_it_and_whoever_runs_it_what_is_sent(vault: Vault) -> None:
+def test_its_agent_and_operators_read_all_of_it_and_its_runner_what_is_sent(vault: Vault) -> None:
     for key in (vault.served.planner, vault.served.operator):
         texts = "".join(answer.text for _, answer in vault.read_all(key))
         assert [each for each in vault.secrets if each not in texts] == []

@@ -138,7 +138,7 @@ def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.A
         approval.asked,
         args=None if call is None else call.args,
         forwarded=None if call is None else _show_forwarded(call),
-        # Whoever guesses the args could see in a hash that the guess is right.
+        # With a hash of the args, a reader could check guesses of them.
         args_hash=approval.asked.args_hash if shown else None,
         call_hash=approval.asked.call_hash if shown else None,
     )

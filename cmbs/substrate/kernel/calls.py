@@ -91,7 +91,7 @@ def is_run_by_server(tool: Tool | None) -> bool:
 
 
 def is_executor(execution: Execution, actor: Actor) -> bool:
-    """Whether the actor runs calls of this tool: the executor that the tool names, or else whoever made the call."""
+    """Whether the actor runs calls of this tool: the executor that the tool names, or else the maker of the call."""
     if is_run_by_server(execution.tool):
         return False
     executor = executor_of(execution.tool)

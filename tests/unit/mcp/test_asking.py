@@ -13,6 +13,7 @@ from cmbs.client import AsyncClient
 from cmbs.client.errors import RequestFailed
 from cmbs.errors import RecordNotFound
 from cmbs.mcp.asking import describe_failure, identify_caller, open_api
+from tests.support.bounded import run
 from tests.support.subtests import for_each
 
 pytestmark = pytest.mark.slow
@@ -23,14 +24,6 @@ ONTOLOGY = {
     "causal_graph_ref": "none:",
     "causal_graph_version": "1",
 }
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager

@@ -32,6 +32,7 @@ from cmbs.mcp.deciders.proto import ext_mcp_pb2_grpc as pb_grpc
 from cmbs.mcp.decisions import DecisionPoint
 from cmbs.stores import open_store
 from cmbs.system import RandomIds
+from tests.support.bounded import run
 from tests.support.http_server import free_port
 from tests.support.mcp_upstream import tool_of
 from tests.support.transports import ONTOLOGY
@@ -124,14 +125,6 @@ async def open_bench(directory: Path, **options: Any) -> AsyncIterator[Bench]:
             yield Bench(app, operator)
     finally:
         server.close()
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
 
 
 @pytest.mark.req("MCP-DECIDE-01", "MCP-DECIDE-03")

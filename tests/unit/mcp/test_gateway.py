@@ -11,12 +11,14 @@ from cmbs.bootstrap import Settings, build_app
 from cmbs.mcp.asking import identify_caller
 from cmbs.mcp.gateway.answers import HANDLES
 from cmbs.mcp.gateway.ledger import NotGranted
+from tests.support.bounded import run
 from tests.support.mcp_upstream import (
     ScriptedUpstream,
     Wire,
     answer_text,
     build_ledger,
     define,
+    make_upstream,
     open_bench,
     text_of,
     tool_of,
@@ -25,21 +27,6 @@ from tests.support.subtests import for_each
 from tests.support.transports import ONTOLOGY
 
 CELLS = [(client, upstream) for client in ("modern", "legacy") for upstream in ("modern", "legacy")]
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
-
-
-def make_upstream(*, legacy: bool = False) -> ScriptedUpstream:
-    upstream = ScriptedUpstream(legacy=legacy)
-    upstream.tool(define("get_status", reads=True), answer_text("green"))
-    upstream.tool(define("restart"), answer_text("restarted"))
-    return upstream
 
 
 @pytest.mark.req("MCP-GW-04")

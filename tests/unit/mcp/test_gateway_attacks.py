@@ -14,35 +14,21 @@ from cmbs.errors import Conflict
 from cmbs.mcp.asking import identify_caller
 from cmbs.mcp.gateway.answers import HANDLES
 from cmbs.substrate.kernel.events import hash_of_nonce
+from tests.support.bounded import run
 from tests.support.mcp_upstream import (
     GATEWAY,
     SPACE,
     Bench,
-    ScriptedUpstream,
     Wire,
     answer_text,
     define,
+    make_upstream,
     open_bench,
     text_of,
 )
 
 WRITES = {"note": "harmless"}
 RESTART: dict[str, Any] = {"type": "tool_call", "tool_id": "up.restart"}
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
-
-
-def make_upstream() -> ScriptedUpstream:
-    upstream = ScriptedUpstream()
-    upstream.tool(define("get_status", reads=True), answer_text("green"))
-    upstream.tool(define("restart"), answer_text("restarted"))
-    return upstream
 
 
 async def settled(bench: Bench, call_id: str) -> Any:

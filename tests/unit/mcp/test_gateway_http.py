@@ -1,6 +1,5 @@
 """The gateway over HTTP: who may ask, for how long, how many, and what it says of its servers."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -15,6 +14,7 @@ from cmbs.identity.registry import KeyRegistry
 from cmbs.mcp.gateway.opening import GatewayOptions, build_app
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
+from tests.support.bounded import run
 
 UPSTREAM = f"up={sys.executable} -m tests.support.mcp_dying {{}}"
 ACCEPTED = {"accept": "application/json, text/event-stream"}
@@ -68,14 +68,6 @@ async def open_endpoint(path: Path, **options: Any) -> AsyncIterator[Endpoint]:
             transport = httpx2.ASGITransport(app)
             async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:
                 yield Endpoint(http, keys, registry)
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from cmbs.mcp.gateway.server import Gateway
 from cmbs.substrate.tools.mcp_connections import Connections
 from cmbs.substrate.tools.mcp_servers import HttpServer, McpServers, StdioServer
 from tests.support import mcp_conformance
+from tests.support.bounded import run
 from tests.support.http_server import free_port
 from tests.support.mcp_served import wait_for_port
 from tests.support.mcp_upstream import (
@@ -33,6 +34,7 @@ from tests.support.mcp_upstream import (
     answer_text,
     build_ledger,
     define,
+    make_reader,
     open_bench,
     text_of,
 )
@@ -40,20 +42,6 @@ from tests.support.mcp_upstream import (
 GOOD = define("get_a", reads=True)
 TEXT: Wire = {"content": [{"type": "text", "text": "a"}]}
 both_eras = pytest.mark.parametrize("modern", [True, False])
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
-
-
-def make_upstream() -> ScriptedUpstream:
-    upstream = ScriptedUpstream()
-    upstream.tool(define("get_status", reads=True), answer_text("green"))
-    return upstream
 
 
 async def wait_until(holds: Any) -> None:
@@ -101,7 +89,7 @@ def test_a_server_that_hangs_at_the_start_holds_up_no_other_and_its_tools_come_l
             if isinstance(message, mcp_types.ToolListChangedNotification):
                 seen.set()
 
-        upstreams: dict[str, Any] = {"raw": raw, "up": make_upstream()}
+        upstreams: dict[str, Any] = {"raw": raw, "up": make_reader()}
         async with (
             open_bench(upstreams, start_seconds=0.3) as bench,
             bench.client(modern=False, message_handler=hear) as client,
@@ -120,7 +108,7 @@ def test_a_server_that_hangs_at_the_start_holds_up_no_other_and_its_tools_come_l
 @pytest.mark.req("MCP-GW-15")
 def test_a_server_that_hangs_later_holds_up_no_look_at_another() -> None:
     async def test() -> None:
-        raw, upstream = RawUpstream([GOOD]), make_upstream()
+        raw, upstream = RawUpstream([GOOD]), make_reader()
         async with open_bench({"a-raw": raw, "up": upstream}, check_seconds=0.1) as bench:
             raw.answers["tools/list"] = None
             looks = len(raw.received)
@@ -345,7 +333,7 @@ def test_an_answer_that_cannot_be_read_fails_at_once(tmp_path: Path) -> None:
 @pytest.mark.req("MCP-GW-04")
 def test_a_number_that_cannot_be_recorded_is_refused_in_words_and_no_call_is_made(modern: bool) -> None:
     async def test() -> None:
-        upstream = make_upstream()
+        upstream = make_reader()
         async with open_bench({"up": upstream}) as bench, bench.client(modern=modern) as client:
             with pytest.raises(MCPError, match="the arguments cannot be recorded, so the call is not made") as refused:
                 await client.call_tool("get_status", {"n": 2**53 + 1})
@@ -528,7 +516,7 @@ def test_log_messages_of_a_call_reach_the_client_that_wants_to_hear_them(modern:
 def test_completions_are_calls_and_reach_the_server_with_its_own_names(modern: bool) -> None:
     async def test() -> None:
         conformance: Any = RealUpstream(mcp_conformance.build)
-        async with open_bench({"suite": conformance, "up": make_upstream()}) as bench:
+        async with open_bench({"suite": conformance, "up": make_reader()}) as bench:
             async with bench.client(modern=modern) as client:
                 ref = mcp_types.PromptReference(name="suite_test_prompt_with_arguments")
                 done = await client.complete(ref, {"name": "arg1", "value": "par"})
@@ -587,7 +575,7 @@ def test_clients_hear_of_what_an_operator_accepted(modern: bool) -> None:
             if isinstance(message, mcp_types.ToolListChangedNotification):
                 heard.set()
 
-        upstream = make_upstream()
+        upstream = make_reader()
         async with open_bench({"up": upstream}) as bench, bench.client(modern=modern, message_handler=hear) as client:
             assert client.server_capabilities.tools is not None
             assert client.server_capabilities.tools.list_changed
@@ -648,7 +636,7 @@ def test_a_server_that_says_all_the_time_that_its_resources_changed_is_passed_on
 @pytest.mark.req("MCP-GW-15")
 def test_connections_that_are_not_used_are_closed_but_for_one_to_each_server() -> None:
     async def test() -> None:
-        async with open_bench({"up": make_upstream()}) as bench:
+        async with open_bench({"up": make_reader()}) as bench:
             connections = bench.gateway._connections
             async with bench.client(modern=False) as client:
                 assert text_of(await client.call_tool("get_status", {})) == "green"
@@ -666,7 +654,7 @@ def test_connections_that_are_not_used_are_closed_but_for_one_to_each_server() -
 @pytest.mark.req("MCP-GW-16")
 def test_a_tool_that_is_accepted_as_a_writer_asks_and_a_read_that_is_accepted_later_runs() -> None:
     async def test() -> None:
-        upstream = make_upstream()
+        upstream = make_reader()
         app = build_app(Settings(store="memory:"), {})
         async with open_bench({"up": upstream}, app=app) as bench, bench.client() as client:
             assert text_of(await client.call_tool("get_status", {})) == "green"

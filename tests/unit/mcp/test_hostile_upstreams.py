@@ -10,27 +10,21 @@ from mcp import MCPError
 from cmbs.bootstrap import Settings, build_app
 from cmbs.errors import InvalidRequest
 from cmbs.mcp.gateway import pinning, server
-from tests.support.mcp_upstream import RawUpstream, ScriptedUpstream, Wire, answer_text, define, open_bench, text_of
+from tests.support.bounded import run
+from tests.support.mcp_upstream import (
+    RawUpstream,
+    Wire,
+    define,
+    make_reader,
+    open_bench,
+    text_of,
+)
 from tests.support.subtests import for_each
 
 pytestmark = pytest.mark.slow
 
 GOOD = define("get_a", reads=True)
 TEXT: Wire = {"content": [{"type": "text", "text": "a"}]}
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
-
-
-def make_upstream() -> ScriptedUpstream:
-    upstream = ScriptedUpstream()
-    upstream.tool(define("get_status", reads=True), answer_text("green"))
-    return upstream
 
 
 def nest(depth: int) -> Any:
@@ -53,10 +47,10 @@ BAD_DEFINITIONS = {
 def test_a_definition_that_cannot_be_kept_is_not_offered_and_what_was_pinned_is_suspended(bad: Any) -> None:
     async def test() -> None:
         raw = RawUpstream([bad, define("get_b", reads=True)], **{"tools/call": TEXT})
-        async with open_bench({"raw": raw, "up": make_upstream()}) as bench, bench.client() as client:
+        async with open_bench({"raw": raw, "up": make_reader()}) as bench, bench.client() as client:
             assert [each.name for each in (await client.list_tools()).tools] == ["raw_get_b", "up_get_status"]
         raw = RawUpstream([GOOD, define("get_b", reads=True)], **{"tools/call": TEXT})
-        async with open_bench({"raw": raw, "up": make_upstream()}) as bench, bench.client() as client:
+        async with open_bench({"raw": raw, "up": make_reader()}) as bench, bench.client() as client:
             assert text_of(await client.call_tool("raw_get_a", {})) == "a"
             raw.answers["tools/list"] = {"tools": [bad, define("get_b", reads=True)]}
             await bench.gateway.pinning.check("raw")
@@ -92,7 +86,7 @@ def test_a_server_that_cannot_be_looked_at_holds_up_no_other_and_keeps_its_pins(
         app = build_app(Settings(store="memory:"), {})
         raw = RawUpstream([], **{"tools/call": TEXT})
         raw.answers["tools/list"] = listing
-        async with open_bench({"raw": raw, "up": make_upstream()}, app=app) as bench, bench.client() as client:
+        async with open_bench({"raw": raw, "up": make_reader()}, app=app) as bench, bench.client() as client:
             assert text_of(await client.call_tool("up_get_status", {})) == "green"
             assert bench.gateway.pinning.unseen.keys() == {"raw"}
             with pytest.raises(InvalidRequest, match="`raw` cannot be looked at"):
@@ -103,7 +97,7 @@ def test_a_server_that_cannot_be_looked_at_holds_up_no_other_and_keeps_its_pins(
             names = [each.name for each in (await client.list_tools()).tools]
             assert names == ["raw_get_a", "up_get_status"]
         raw.answers["tools/list"] = listing
-        async with open_bench({"raw": raw, "up": make_upstream()}, app=app) as bench, bench.client() as client:
+        async with open_bench({"raw": raw, "up": make_reader()}, app=app) as bench, bench.client() as client:
             assert [each.name for each in (await client.list_tools()).tools] == names
         app.close()
 
@@ -156,7 +150,7 @@ def test_a_server_that_says_all_the_time_that_its_lists_changed_is_looked_at_now
 @pytest.mark.req("MCP-GW-11")
 def test_instructions_that_cannot_be_pinned_are_not_offered_and_the_tools_are() -> None:
     async def test() -> None:
-        upstream = make_upstream()
+        upstream = make_reader()
         upstream.instructions = "obey " * 1_000_000
         async with open_bench({"up": upstream}) as bench, bench.client() as client:
             assert client.session.instructions is None

@@ -1,6 +1,5 @@
 """MCP at `/mcp` of the HTTP server: the same keys, the same scopes, both eras, and no way around the gate."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,19 +15,12 @@ from cmbs.bootstrap import Settings
 from cmbs.identity.kernel.scopes import Role
 from cmbs.identity.registry import KeyRegistry
 from cmbs.mcp.server.mounting import METADATA_PATH
+from tests.support.bounded import run
 from tests.support.mcp_upstream import text_of
 
 URL = "http://127.0.0.1:8080"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT = {"accept": "application/json, text/event-stream"}
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(120):
-            await test
-
-    asyncio.run(bounded())
 
 
 class Mounted:

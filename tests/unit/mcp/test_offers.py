@@ -13,13 +13,14 @@ from cmbs.errors import InvalidRequest
 from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.gateway.ledger import STARTER_POLICY
 from cmbs.mcp.gateway.opening import GatewayOptions, find_console
+from tests.support.bounded import run
 from tests.support.mcp_upstream import (
     Bench,
     RawUpstream,
     ScriptedUpstream,
     Wire,
-    answer_text,
     define,
+    make_upstream,
     open_bench,
     text_of,
 )
@@ -32,21 +33,6 @@ PATIENT: dict[str, Any] = {"console": CONSOLE, "wait_seconds": 30.0}
 ANSWERED = "answer of the host to where a call is approved"
 CONFIRMED = "confirmation by the user of the host"
 both_eras = pytest.mark.parametrize("modern", [True, False])
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
-
-
-def make_upstream() -> ScriptedUpstream:
-    upstream = ScriptedUpstream()
-    upstream.tool(define("get_status", reads=True), answer_text("green"))
-    upstream.tool(define("restart"), answer_text("restarted"))
-    return upstream
 
 
 class Host:

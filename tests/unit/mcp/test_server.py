@@ -16,8 +16,9 @@ from cmbs.kit.writing import format_kit
 from cmbs.mcp.asking import open_api
 from cmbs.mcp.server.answers import fit
 from cmbs.mcp.server.serving import TOOLS, McpServer
+from tests.support.bounded import run
 from tests.support.http_server import free_port
-from tests.support.mcp_belief import AGENT, MAX_BYTES, Wire, call, refuse, run, served
+from tests.support.mcp_belief import AGENT, MAX_BYTES, Wire, call, refuse, served
 from tests.support.mcp_upstream import text_of
 
 KIT = format_kit(closed_kit(), "kit.json")

@@ -9,7 +9,8 @@ from mcp import Client
 from cmbs.client import AsyncClient
 from cmbs.kit.model import Kit, KitHypothesis, KitOutcome, KitProbe, Soundness
 from cmbs.kit.writing import format_kit
-from tests.support.mcp_belief import MAX_BYTES, Wire, call, follow, run, served
+from tests.support.bounded import run
+from tests.support.mcp_belief import MAX_BYTES, Wire, call, follow, served
 
 ONTOLOGY = {
     "hypothesis_space_id": "s",

@@ -11,7 +11,8 @@ from mcp import MCPError
 from cmbs.adapters.sre.webshop import closed_kit
 from cmbs.client import AsyncClient
 from cmbs.kit.writing import format_kit
-from tests.support.mcp_belief import Wire, call, run, served
+from tests.support.bounded import run
+from tests.support.mcp_belief import Wire, call, served
 
 KIT = format_kit(closed_kit(), "kit.json")
 ONTOLOGY = {

@@ -14,7 +14,8 @@ from cmbs.kit.writing import format_kit
 from cmbs.mcp.asking import identify_caller, open_api
 from cmbs.mcp.server.prompts import fill_prompt
 from cmbs.mcp.server.serving import McpServer
-from tests.support.mcp_belief import OPERATOR, Wire, call, follow, refuse, run, served
+from tests.support.bounded import run
+from tests.support.mcp_belief import OPERATOR, Wire, call, follow, refuse, served
 
 KIT = format_kit(closed_kit(), "kit.json")
 SCHEMA: Wire = {"type": "object", "properties": {"pod": {"type": "string"}}, "required": ["pod"]}

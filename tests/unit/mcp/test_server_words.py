@@ -16,7 +16,8 @@ from cmbs.mcp.server.failures import describe_failure
 from cmbs.mcp.server.prompts import PROMPTS
 from cmbs.mcp.server.resources import TEMPLATES
 from cmbs.mcp.server.serving import TOOLS
-from tests.support.mcp_belief import MAX_BYTES, call, follow, refuse, run, served
+from tests.support.bounded import run
+from tests.support.mcp_belief import MAX_BYTES, call, follow, refuse, served
 from tests.support.mcp_upstream import text_of
 from tests.support.subtests import for_each
 

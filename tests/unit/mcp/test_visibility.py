@@ -1,6 +1,5 @@
 """Which tools an agent is shown: those that are denied to it always are left out, and no others."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 from cmbs.bootstrap import Settings, build_app
 from cmbs.mcp.asking import identify_caller, open_api
+from tests.support.bounded import run
 from tests.support.mcp_upstream import ScriptedUpstream, answer_text, define, open_bench, text_of
 
 TOOLS = (
@@ -29,14 +29,6 @@ RULES: list[dict[str, Any]] = [
     {"name": "on-a-fact", "allow": "up.get_conditional", "when": "fact.ready == true"},
     {"name": "reads", "allow": ["up.get_status", "up.get_secret", "up.get_cluster"]},
 ]
-
-
-def run(test: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(bounded())
 
 
 @pytest.mark.req("MCP-GW-19")

@@ -389,9 +389,7 @@ def test_a_call_that_is_not_allowed_any_more_does_not_start(world: World, name: 
 @pytest.mark.req("CALL-START-04")
 @pytest.mark.parametrize("name", GONE)
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_call_that_is_not_allowed_any_more_ends_though_nobody_claims_it(
-    world: World, name: str, *, restarted: bool
-) -> None:
+def test_a_call_that_is_not_allowed_any_more_ends_without_a_claim(world: World, name: str, *, restarted: bool) -> None:
     take_away, reason = GONE[name]
     world.open(caller_tool("t", executor="gateway"), caller_tool("other", executor="gateway"))
     waiting, other = make(world), make(world, "other")
@@ -418,7 +416,7 @@ def test_a_call_that_is_not_allowed_any_more_ends_though_nobody_claims_it(
 
 
 @pytest.mark.req("CALL-START-04")
-def test_a_call_that_is_asked_for_anew_or_lost_its_runner_ends_though_nobody_claims_it(world: World) -> None:
+def test_a_call_that_is_asked_for_anew_or_lost_its_runner_ends_without_a_claim(world: World) -> None:
     world.open(caller_tool("t", executor="gateway"), caller_tool("u", executor="gateway"))
     asked, moved = make(world), make(world, "u")
     change_policy(world, {"constraint.ask": ASKING})
