@@ -356,6 +356,22 @@ def test_a_call_waits_and_ends_by_itself_whatever_becomes_of_the_others_of_its_p
     assert read_all() == ["done", ended, "denied"]
 
 
+@pytest.mark.req("CALL-ID-01")
+def test_a_refusal_by_a_rule_that_is_gone_is_still_told_when_another_call_is_decided_again(world: World) -> None:
+    asks = constraint(effect="deny", subject={"tool_id": "asked"}, on_fail="ask")
+    never = constraint(effect="deny", subject={"tool_id": "never"})
+    policy = {"constraint.any": ANY, "constraint.ask": asks, "constraint.never": never}
+    world.open(caller_tool("asked"), caller_tool("never"), policy=policy)
+    proposed = world.propose(call("asked", key="1"), call("never", key="2"), atomic=False)
+    change_policy(world, {}, ["constraint.never"])
+    [asked] = [each for each in world.space.approvals.values() if each.proposal_id == read(world, proposed).proposal_id]
+    world.say(Approve(asked.asked.approval_id), SECOND)
+    record = read(world, proposed).record
+    assert record.decision.policy_hash == world.space.policy.policy_hash
+    [refusal, *_] = [each for each in advise_on_record(world.space, record, AGENT) if each.candidate == 1]
+    assert "constraint.never" in refusal.message
+
+
 # --- starting is a decision -------------------------------------------------------------------------------------------
 
 GONE: dict[str, tuple[Callable[[World], object], str]] = {

@@ -39,6 +39,7 @@ from cmbs.substrate.kernel.model import CandidateDecision, Failure, ReasonCode, 
 from cmbs.substrate.kernel.policy.references import namespace_of
 from cmbs.substrate.kernel.proposals import DECIDING
 from cmbs.substrate.kernel.state import ProposalRecord, Space
+from cmbs.substrate.kernel.steps import is_same_actor
 from cmbs.substrate.kernel.words import CALLER, ApprovalStatus, ProposalStatus
 
 Advise: TypeAlias = Callable[[Refused, CandidateDecision], Refusal]
@@ -110,7 +111,7 @@ def _describe_change(change: Change) -> str:
 
 def _may_be_advised(reader: Actor, proposer: Actor) -> bool:
     """What another actor could do better is between that actor and the operators."""
-    return reader.kind is ActorKind.OPERATOR or reader.id == proposer.id
+    return reader.kind is ActorKind.OPERATOR or is_same_actor(reader, proposer)
 
 
 def _advise_reader(

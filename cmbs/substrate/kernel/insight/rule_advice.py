@@ -60,9 +60,11 @@ def _leaves_of(refused: Refused, key: str, candidate: int, *, wanted: bool) -> l
     for step in refused.decision.trace:
         if step.key == key and step.at is not None and step.candidate in (None, candidate):
             steps.setdefault(step.at, []).append(step)
-    if not refused.is_same_policy:
+    text = refused.space.policy.pairs.get(key)
+    # Another candidate of the proposal may have been decided again since, under a policy without this rule.
+    if not refused.is_same_policy or text is None:
         return []
-    content = msgspec.json.decode(refused.space.policy.pairs[key])
+    content = msgspec.json.decode(text)
     # An invariant without a version is the predicate itself, and its places begin there.
     at, when = ("when", content.get("when")) if "v" in content else ("", content)
     return [] if when is None else find_leaves(when, at, steps, wanted=wanted)
