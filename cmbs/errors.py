@@ -24,7 +24,8 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   ├── Conflict                     CONFLICT                 the same key with another content
     │   │   └── HeadMismatch             CONFLICT                 the audit head is not the one the caller saw
     │   ├── StoreUnavailable             STORE_UNAVAILABLE        nothing was applied; try again
-    │   │   └── StoreDisagrees           STORE_UNAVAILABLE        log and elimination store differ; ask an operator
+    │   │   ├── StoreDisagrees           STORE_UNAVAILABLE        log and elimination store differ; ask an operator
+    │   │   └── StoreRolledBack          STORE_UNAVAILABLE        an older database was put back; ask an operator
     │   └── LedgerCorrupt                LEDGER_CORRUPT           a stored or offered log does not verify
     ├── TeeError                         Tee; gRPC statuses live in one table in `cmbs.tee.server`
     │   ├── InvalidGraph                 malformed: an empty id, an unspecified type, a self-loop, no provenance, ...
@@ -363,6 +364,22 @@ class StoreUnavailable(BeliefServerError):
 
 class StoreDisagrees(StoreUnavailable):
     """An elimination store does not have what the log of a session says; the session takes no writes until it does."""
+
+
+class StoreRolledBack(StoreUnavailable):
+    """The database does not continue what this server has signed: it takes no writes until it does.
+
+    What was written to it would be lost with the next repair.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"nothing is written: the database does not continue what this server has signed ({reason})",
+            {
+                "reason": reason,
+                "next": "have an operator put the newest database back; sending it again does not help before that",
+            },
+        )
 
 
 class LedgerCorrupt(BeliefServerError):

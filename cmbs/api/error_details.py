@@ -247,7 +247,10 @@ class StoreUnavailableDetails(ErrorDetails, frozen=True, kw_only=True):
     """Of a store that cannot be read or written, or does not agree with the log; nothing was applied."""
 
     session_id: Annotated[str | None, Meta(description="The session that takes no writes.")] = None
-    reason: Annotated[str | None, Meta(description="In what the elimination store and the log differ.")] = None
+    reason: Annotated[
+        str | None,
+        Meta(description="In what the log and the elimination store, or what was signed, differ."),
+    ] = None
     expected: Annotated[str | None, Meta(description="The elimination store that the sessions are in.")] = None
     causal_graph_version: Annotated[
         str | None, Meta(description="The version of the causal graph that the session is over.")

@@ -184,6 +184,10 @@ class KitLibrary:
         """Refuse a kit until the log contains this head, which was recorded of it and which the log lacks."""
         self._streams.expect_head(stream_id, head)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Write nothing while the database lacks what was signed; None takes writes again."""
+        self._streams.refuse_writes(reason)
+
     def observe_appends(self, observer: Callable[[Sequence[Append]], None]) -> None:
         """Tell `observer` of the entries that this process writes, once they are durable."""
         self._streams.observe_appends(observer)

@@ -440,6 +440,12 @@ class BeliefServer(SessionReader):
         self.kits.expect_head(stream_id, head)
         self.names.expect_head(stream_id, head)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Write to no session, kit or name while the database lacks what was signed; None takes writes again."""
+        self._sessions.refuse_writes(reason)
+        self.kits.refuse_writes(reason)
+        self.names.refuse_writes(reason)
+
     def observe_states(self, observer: Callable[[str, Session], None]) -> None:
         """Tell `observer` of every session that this server writes, once that is durable. From the writing thread.
 

@@ -230,6 +230,8 @@ class Service:
         # What the notary knows to be lost is neither served nor written.
         for each in (self.belief_server, self.spaces, self.gate, self.webhook_registry):
             notary.observe_faults(each.expect_head)
+            # Nor is anything written to a database that was put back: it would be lost when that is mended.
+            notary.observe_rollback(each.refuse_writes)
         self.webhook_registry.observe_appends(notary.note_appends)
         if dispatcher is not None:
             notary.observe_faults(dispatcher.notice_lost)

@@ -86,6 +86,10 @@ class Gate:
         """Admit no request until the register of keys contains this head; streams of other names are left alone."""
         self._registry.expect_head(stream_id, head)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Change no key while the database lacks what was signed; None takes changes again."""
+        self._registry.refuse_writes(reason)
+
     async def admit(self, header: Lookup, client: tuple[str, int] | None, needed: Need | None) -> Actor:
         """Who is asking, if they may; Unauthenticated or Forbidden if not.
 

@@ -146,6 +146,10 @@ class KeyRegistry:
         """Admit no request until the register contains this head, which was recorded of it and which the log lacks."""
         self._streams.expect_head(stream_id, head)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Change no key while the database lacks what was signed; None takes changes again."""
+        self._streams.refuse_writes(reason)
+
     def _write(self, command: KeyCommand) -> KeyRing:
         with self._lock:
             self._compare_with_record()

@@ -146,6 +146,13 @@ class StreamServer(Generic[S, C, A]):
         if self._kind.owns(stream_id):
             self.streams.expect(stream_id, head)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Write nothing more, because the database as a whole was put back or cut; None takes writes again.
+
+        What was recorded before is read, and answered to repeats, as before.
+        """
+        self._writer.refusal = reason
+
     def observe(self, observer: Callable[[str, S], None]) -> None:
         """Tell `observer` of every state that this server writes, once that is durable. From the writing thread.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Generic, Protocol
 
-from cmbs.errors import CmbsError, Conflict, LedgerCorrupt, StoreUnavailable
+from cmbs.errors import CmbsError, Conflict, LedgerCorrupt, StoreRolledBack, StoreUnavailable
 from cmbs.ledger import StoredEntry
 from cmbs.spi.audit_log import Append, AuditLog, StaleHead
 from cmbs.streams.cache import Slot, Streams
@@ -70,6 +70,8 @@ class Writer(Generic[S, C, A]):
         self._log = log
         self._kind = kind
         self._streams = streams
+        # Why nothing may be written to this database; None where all is well.
+        self.refusal: str | None = None
         # Whether the last group met other writers of its streams.
         self.collided = False
         # Told of every new state once it is durable, from the writing thread: they must be quick, and must not raise.
@@ -107,6 +109,9 @@ class Writer(Generic[S, C, A]):
     def run_remote(self, remote: RemoteStore[S], command: C) -> A:
         """Carry out one command that a remote store has to carry out too, in the caller's thread."""
         slot = self._find_slot([command])
+        if self.refusal is not None:
+            # Before anything is driven forward: that would be written as well.
+            raise StoreRolledBack(self.refusal)
         with slot.lock:
             for _ in range(_MAX_ATTEMPTS):
                 try:
@@ -146,6 +151,8 @@ class Writer(Generic[S, C, A]):
             for stored in entries[len(known) :]:
                 state, append = self._kind.fold(state, stored)
                 appends.append(append)
+            if appends and self.refusal is not None:
+                raise StoreRolledBack(self.refusal)
             self._log.append(appends)
 
     def _find_slot(self, commands: Sequence[C]) -> Slot[S]:
@@ -202,8 +209,11 @@ class Writer(Generic[S, C, A]):
 
     def _append(self, batches: list[_Batch[S, C, A]]) -> None:
         appends = [append for batch in batches for append in batch.appends]
-        if appends:
-            self._log.append(appends)
+        if not appends:
+            return
+        if self.refusal is not None:
+            raise StoreRolledBack(self.refusal)
+        self._log.append(appends)
 
     def _publish(self, slot: Slot[S], state: S, appends: Sequence[Append]) -> None:
         self._streams.publish(slot, state, appends)

@@ -292,6 +292,10 @@ class SubstrateServer:
         """Refuse a space until the log contains this head, which was recorded of it and which the log lacks."""
         self._spaces.expect_head(stream_id, head)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Write to no space while the database lacks what was signed; None takes writes again."""
+        self._spaces.refuse_writes(reason)
+
     # --- moving spaces ---
 
     def import_space(self, space_id: str, entries: Sequence[StoredEntry], head: Head) -> None:

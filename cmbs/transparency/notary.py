@@ -46,6 +46,9 @@ _ENTRIES_AT_ONCE = 500
 _MAX_ATTEMPTS = 16
 # Of a stream that this process writes, so many hashes are held until they are recorded.
 _MAX_HASHES_HELD = 10_000
+# A single stream may be cut by itself. Where several end too early, all of the database is older than it was.
+_LOST = (FaultKind.TRUNCATED, FaultKind.DELETED)
+_FEWEST_LOST = 2
 _log = logging.getLogger("cmbs.transparency")
 
 
@@ -87,6 +90,9 @@ class Notary:
         self._changed: dict[str, tuple[int, list[bytes]]] = {}
         self._changed_lock = Lock()
         self._fault: Fault | None = None
+        # Why nothing may be written, because the database as a whole was put back; and who is told of that.
+        self._rollback: str | None = None
+        self._rollback_observers: list[Callable[[str | None], None]] = []
         self._stream_faults: OrderedDict[str, Fault] = OrderedDict()
         # Records that this process did not write, and that are not signed: until their streams bear them out.
         self._foreign: list[HeadRecord] = []
@@ -128,6 +134,16 @@ class Notary:
             self._fault_observers.append(callback)
             for stream_id, head in self._lost_heads.items():
                 callback(stream_id, head)
+
+    def observe_rollback(self, callback: Callable[[str | None], None]) -> None:
+        """Have `callback` told why the database as a whole does not continue what was signed, and None once it does.
+
+        It is called at once where that is known, and must not raise. A stream that lost its head by itself is told by
+        `observe_faults`: the others go on.
+        """
+        with self._lock:
+            self._rollback_observers.append(callback)
+            callback(self._rollback)
 
     def publish(self) -> Note:
         """Record what has changed, sign it, and have it cosigned.
@@ -481,6 +497,26 @@ class Notary:
             else:
                 _log.error("no checkpoint is signed: %s", fault)
         self._fault = fault
+        if fault is None or fault.kind is not FaultKind.UNUSABLE_FILES:
+            self._tell_rollback(None if fault is None else self._describe_rollback(fault))
+
+    def _describe_rollback(self, fault: Fault) -> str | None:
+        """Why the database must have been put back or cut as a whole; None where a single stream is damaged."""
+        if not fault.stream_id:
+            return str(fault)
+        lost = [each for each in self._stream_faults.values() if each.kind in _LOST]
+        if len(lost) < _FEWEST_LOST:
+            return None
+        return (
+            f"{FaultKind.PUT_BACK}: {len(lost)} streams end before what was seen of them, `{lost[0].stream_id}` first"
+        )
+
+    def _tell_rollback(self, reason: str | None) -> None:
+        with self._lock:
+            if reason != self._rollback:
+                self._rollback = reason
+                for callback in self._rollback_observers:
+                    callback(reason)
 
 
 def _fold(heads: HeadsLog | None, events: Iterable[RecordEvent]) -> HeadsLog | None:

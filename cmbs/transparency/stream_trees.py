@@ -24,12 +24,16 @@ class StreamTrees:
     def __init__(self, log: AuditLog) -> None:
         self._log = log
         self._cached: OrderedDict[str, tuple[CompactRange, Head | None]] = OrderedDict()
+        # Where streams ended that this process wrote, until the log is found to reach there.
+        self._written: dict[str, Head] = {}
 
     def extend(self, stream_id: str, seq: int, hashes: Sequence[bytes]) -> None:
         """Take in entries that this process has written from `seq` on, so that they need not be read again.
 
         Where they do not follow what was measured last, they are left to be read.
         """
+        if hashes:
+            self._written[stream_id] = Head(seq + len(hashes) - 1, hashes[-1])
         tree, last = self._cached.get(stream_id, (CompactRange(), None))
         # Some of them may have been measured in the log since, because another process had recorded them.
         new = tree.size - seq
@@ -58,6 +62,12 @@ class StreamTrees:
     def measure(self, stream_id: str, known: HeadRecord | None) -> HeadRecord | Fault | None:
         """What to record of a stream now; None where that is recorded. A Fault where it does not continue `known`."""
         head = self._log.head(stream_id)
+        written = self._written.get(stream_id)
+        if written is not None:
+            lost = compare_head(HeadRecord(written.event_hash.hex(), "", written.seq + 1, stream_id), head)
+            if lost is not None:
+                return lost
+            del self._written[stream_id]
         tree, last = self._cached.get(stream_id, (CompactRange(), None))
         seen = known
         if last is not None and (known is None or tree.size > known.size):

@@ -29,6 +29,7 @@ from cmbs.errors import (
     SessionTerminated,
     SpaceNotFound,
     StoreDisagrees,
+    StoreRolledBack,
     StoreUnavailable,
     Unauthenticated,
     UnknownProbe,
@@ -72,6 +73,14 @@ EXAMPLES: list[tuple[BeliefServerError, str, dict[str, object]]] = [
     (HeadMismatch("e1", "e2"), "the audit head is `e2`, not `e1`", {"expected": "e1", "actual": "e2"}),
     (StoreUnavailable("gone"), "gone", {}),
     (StoreDisagrees("they differ"), "they differ", {}),
+    (
+        StoreRolledBack("older copy"),
+        "nothing is written: the database does not continue what this server has signed (older copy)",
+        {
+            "reason": "older copy",
+            "next": "have an operator put the newest database back; sending it again does not help before that",
+        },
+    ),
     (
         LedgerCorrupt("s", 3, "seq is `4`, expected `3`", "e"),
         "ledger of `s` is bad at seq 3 (`e`): seq is `4`, expected `3`",

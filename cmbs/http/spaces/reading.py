@@ -84,6 +84,8 @@ class Spaces:
         self._count_operator_keys = count_operator_keys
         self._lock = Lock()
         self._observers: list[AppendObserver] = []
+        # Why nothing may be written; None where all is well.
+        self._refusal: str | None = None
 
     @property
     def server(self) -> SubstrateServer:
@@ -99,6 +101,7 @@ class Spaces:
                 )
                 for observer in self._observers:
                     self._server.observe_appends(observer)
+                self._server.refuse_writes(self._refusal)
             return self._server
 
     def observe_appends(self, observer: AppendObserver) -> None:
@@ -116,6 +119,13 @@ class Spaces:
         """Refuse a space until the log contains this head, which was recorded of it and which the log lacks."""
         if stream_id.startswith(STREAM_PREFIX):
             self.server.expect_head(stream_id, head)
+
+    def refuse_writes(self, reason: str | None) -> None:
+        """Write to no space while the database lacks what was signed; None takes writes again."""
+        with self._lock:
+            self._refusal = reason
+            if self._server is not None:
+                self._server.refuse_writes(reason)
 
     def close(self) -> None:
         """Close the server, if there is one."""
