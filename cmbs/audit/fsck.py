@@ -94,7 +94,7 @@ def check_stream(
 
     InvalidRequest names the extra to install where streams of its kind cannot be checked without.
     """
-    folding = _find_folding(stream_id)
+    folding = find_folding(stream_id)
     if folding is None or not _is_text(stream_id):
         return Report(stream_id, 0, list(_find_unknown(rows_of(log), stream_id)))
     check = StreamCheck(rows_of(log), folding, stream_id, actors, pace)
@@ -131,7 +131,7 @@ def check_space(log: AuditLog, space_id: str) -> Report:
     return check_stream(log, STREAM_PREFIX + space_id)
 
 
-def _find_folding(stream_id: str) -> Folding[Any] | None:
+def find_folding(stream_id: str) -> Folding[Any] | None:
     """How states of this stream follow from its entries; None for a name that no stream of this software has."""
     try:
         if stream_id.startswith(STREAM_PREFIX):

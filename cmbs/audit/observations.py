@@ -18,8 +18,7 @@ from cmbs.kit.graph_kit import Effect, GraphKit
 from cmbs.kit.model import Kit
 from cmbs.kit.parse_graph import parse_kit_document
 from cmbs.messages import ProviderRef
-from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import KIT_PREFIX
+from cmbs.spi.audit_log import KIT_PREFIX, EntryLog
 from cmbs.spi.graph_search import GraphReader
 from cmbs.spi.stored_rows import EVENTS, Finding
 
@@ -27,7 +26,7 @@ _PAGE = 500
 _FILE_NAMES = {MediaType.YAML: "kit.yaml", MediaType.JSON: "kit.json"}
 
 
-def check_observations(log: AuditLog, session: Session) -> list[Finding]:
+def check_observations(log: EntryLog, session: Session) -> list[Finding]:
     """Where an observation of a verified session ruled out other ids than the outcome that it was read as does.
 
     Nothing where the session is over no kit, or over one that is not on record here. A session verifies by itself;
@@ -39,7 +38,7 @@ def check_observations(log: AuditLog, session: Session) -> list[Finding]:
     return [] if kit is None else list(_compare(log, session, lambda message: _judge(kit, message)))
 
 
-def check_against_graph(log: AuditLog, session: Session, store: object) -> list[Finding]:
+def check_against_graph(log: EntryLog, session: Session, store: object) -> list[Finding]:
     """Where an observation of a session over a kit of a causal graph ruled out other ids than the graph in `store`
     does; nothing of any other session.
     """
@@ -65,7 +64,7 @@ def check_against_graph(log: AuditLog, session: Session, store: object) -> list[
     return list(_compare(log, session, judge))
 
 
-def _compare(log: AuditLog, session: Session, judge: Callable[[Eliminate], str | None]) -> Iterator[Finding]:
+def _compare(log: EntryLog, session: Session, judge: Callable[[Eliminate], str | None]) -> Iterator[Finding]:
     for after in range(-1, session.head.seq, _PAGE):
         for stored in log.read(session.session_id, after, min(_PAGE, session.head.seq - after)):
             event = read_event(stored)
@@ -123,7 +122,7 @@ def _judge_graph(kit: GraphKit, session: Session, message: Eliminate) -> str | N
     return None if gone <= frozenset(session.universe.ids) else "observation: it rules out ids beyond the universe"
 
 
-def _find_kit(log: AuditLog, reference: ProviderRef | None) -> Kit | GraphKit | None:
+def _find_kit(log: EntryLog, reference: ProviderRef | None) -> Kit | GraphKit | None:
     """The kit that a session is over; None where it is not on record, or its own stream is bad, which is a finding."""
     if reference is None or isinstance(reference.content_hash, UnsetType):
         return None

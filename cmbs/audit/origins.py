@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cmbs.belief.kernel.forks import find_difference
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import Origin
-from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import EntryLog
 from cmbs.streams.reading import read_chain
 
 
@@ -19,7 +19,7 @@ class OriginReport(NamedTuple):
     problem: str | None = None
 
 
-def check_origin(log: AuditLog, session_id: str, origin: Origin) -> OriginReport:
+def check_origin(log: EntryLog, session_id: str, origin: Origin) -> OriginReport:
     """Whether a verified fork repeats its origin, message for message, up to the event that it names."""
     head, own = log.head(origin.session_id), log.head(session_id)
     if head is None or own is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from cmbs.audit.plain_rows import all_streams
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import EntryLog
 from cmbs.spi.stored_rows import EVENTS, Finding
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.kernel.kind import SpaceFolding, space_id_of
@@ -30,7 +31,7 @@ def all_spaces(log: AuditLog) -> Iterator[str]:
     return (name.removeprefix(STREAM_PREFIX) for name in all_streams(log, STREAM_PREFIX))
 
 
-def check_belief_readings(log: AuditLog, stream_id: str, events: int) -> tuple[int, list[Finding]]:
+def check_belief_readings(log: EntryLog, stream_id: str, events: int) -> tuple[int, list[Finding]]:
     """How many readings a space has recorded in its verified events, and what is wrong with the first that is wrong."""
     entries = _PagedLog(log, stream_id, events)
     try:
@@ -39,10 +40,23 @@ def check_belief_readings(log: AuditLog, stream_id: str, events: int) -> tuple[i
         return 0, [Finding(str(exc), EVENTS, stream_id, column="entry")]
 
 
+def refuse_contradicted_readings(log: EntryLog, stream_id: str, among: Collection[str] | None = None) -> None:
+    """LedgerCorrupt where a verified space has recorded of a session what that does not say.
+
+    Sessions that are not in the log are left out: they may come later. With `among`, all but these are.
+    """
+    head = log.head(stream_id)
+    entries = _PagedLog(log, stream_id, 0 if head is None else head.seq + 1)
+    named = belief_sessions_in(entries)
+    held = [each for each in named if (among is None or each in among) and log.head(each) is not None]
+    if held:
+        verify_belief_pins(entries, _SessionLogs(log, held), frozenset(held))
+
+
 class _PagedLog(Sequence[StoredEntry]):
     """A stored log as a sequence, of which one page is in memory at a time."""
 
-    def __init__(self, log: AuditLog, stream_id: str, events: int) -> None:
+    def __init__(self, log: EntryLog, stream_id: str, events: int) -> None:
         self._log = log
         self._stream_id = stream_id
         self._length = events
@@ -73,7 +87,7 @@ class _PagedLog(Sequence[StoredEntry]):
 class _SessionLogs(Mapping[str, Sequence[StoredEntry]]):
     """The logs of sessions, each read when it is asked for."""
 
-    def __init__(self, log: AuditLog, session_ids: Sequence[str]) -> None:
+    def __init__(self, log: EntryLog, session_ids: Sequence[str]) -> None:
         self._log = log
         self._session_ids = session_ids
 

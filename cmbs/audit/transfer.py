@@ -14,13 +14,15 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from cmbs.audit.staging import Staging, staging
+from cmbs.belief.restoring import refuse_reserved
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest, SessionNotFound
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.ledger import Head, StoredEntry
 from cmbs.ledger import format as known
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import KIT_PREFIX, NAMES_STREAM
+from cmbs.spi.audit_log import KIT_PREFIX, NAMES_STREAM, SPACE_PREFIX
 from cmbs.spi.stored_format import describe_other_fingerprint
 from cmbs.streams.reading import read_chain
 
@@ -50,7 +52,6 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 _LineT = TypeVar("_LineT", _Named, _Line)
 # Takes a space in: its id, its entries, its head.
 TakeSpace: TypeAlias = Callable[[str, Sequence[StoredEntry], Head], None]
-_SPACE = "space:"
 
 
 class Moved(NamedTuple):
@@ -87,29 +88,33 @@ def check_header(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeSpace | None = None) -> Iterator[Moved]:
-    """Take sessions in; each is verified whole before a byte of it is written. LedgerCorrupt names what is wrong.
+    """Take sessions in, once the whole file is verified: each stream by itself, and all with each other and with what
+    is here. LedgerCorrupt or Conflict names what is wrong. Before that, nothing is written.
 
     Spaces go to `take_space`. InvalidRequest where the file is not an export, or not all of one, or has spaces and
-    there is no `take_space`; what was before that place was taken in.
+    there is no `take_space`.
     """
-    entries: list[StoredEntry] = []
-    sessions, number = 0, 1
-    announced: int | None = None
-    for number, line in _read_numbered(lines):
-        if announced is not None:
-            raise InvalidRequest(f"line {number}: the export ended before this line")
-        if line.event_hash is not None and bytes(line.entry):
-            entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
-        elif line.end_of is not None:
-            yield _take_in(server, take_space, number, line, entries)
-            entries = []
-            sessions += 1
-        elif line.sessions is not None:
-            announced = line.sessions
-        else:
-            raise InvalidRequest(f"line {number}: neither an entry nor an end")
-    if entries or announced != sessions:
-        raise InvalidRequest(f"line {number}: the file was cut off; {sessions} sessions before were taken in")
+    with staging() as staged:
+        for number, line, entries in _read_streams(lines):
+            stream_id = str(line.end_of)
+            if stream_id.startswith(SPACE_PREFIX) and take_space is None:
+                raise InvalidRequest(f"line {number}: there are spaces in this file, and they cannot be taken in here")
+            if not stream_id.startswith((SPACE_PREFIX, KIT_PREFIX)) and stream_id != NAMES_STREAM:
+                refuse_reserved(server.requests.text("session_id", stream_id))
+            _stage(staged, number, line, entries)
+        staged.check(server.log)
+        for stream_id in staged.stream_ids:
+            entries = staged.read(stream_id)
+            head = Head(len(entries) - 1, entries[-1].event_hash)
+            if stream_id.startswith(KIT_PREFIX):
+                server.kits.import_kit(stream_id.removeprefix(KIT_PREFIX), entries, head)
+            elif stream_id == NAMES_STREAM:
+                server.names.import_names(entries, head)
+            elif stream_id.startswith(SPACE_PREFIX) and take_space is not None:
+                take_space(stream_id.removeprefix(SPACE_PREFIX), entries, head)
+            else:
+                server.import_session(stream_id, entries, head)
+            yield Moved(stream_id, len(entries))
 
 
 def read_exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] | None:
@@ -126,6 +131,28 @@ def read_exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] |
         elif line.end_of is not None:
             entries = []
     return None
+
+
+def _read_streams(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line, list[StoredEntry]]]:
+    """Each stream of a whole export: the number of the line that ends it, that line, and the entries."""
+    entries: list[StoredEntry] = []
+    streams, number = 0, 1
+    announced: int | None = None
+    for number, line in _read_numbered(lines):
+        if announced is not None:
+            raise InvalidRequest(f"line {number}: the export ended before this line")
+        if line.event_hash is not None and bytes(line.entry):
+            entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
+        elif line.end_of is not None:
+            yield number, line, entries
+            entries = []
+            streams += 1
+        elif line.sessions is not None:
+            announced = line.sessions
+        else:
+            raise InvalidRequest(f"line {number}: neither an entry nor an end")
+    if entries or announced != streams:
+        raise InvalidRequest(f"line {number}: the file was cut off; nothing was taken in")
 
 
 def _read_numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
@@ -145,23 +172,14 @@ def _read_header(text: bytes) -> None:
         raise InvalidRequest(f"line 1: {describe_other_fingerprint(line.fingerprint, known.FINGERPRINT)}")
 
 
-def _take_in(
-    server: BeliefServer, take_space: TakeSpace | None, number: int, line: _Line, entries: list[StoredEntry]
-) -> Moved:
+def _stage(staged: Staging, number: int, line: _Line, entries: list[StoredEntry]) -> None:
+    """Verify a stream by itself, and keep it for the comparison with the others."""
     if line.end_of is None or line.head_seq is None or line.head_hash is None:
         raise InvalidRequest(f"line {number}: the end of a session names its head")
-    head = Head(line.head_seq, _hash(number, line.head_hash))
-    if line.end_of.startswith(KIT_PREFIX):
-        server.kits.import_kit(line.end_of.removeprefix(KIT_PREFIX), entries, head)
-    elif line.end_of == NAMES_STREAM:
-        server.names.import_names(entries, head)
-    elif not line.end_of.startswith(_SPACE):
-        server.import_session(line.end_of, entries, head)
-    elif take_space is None:
-        raise InvalidRequest(f"line {number}: there are spaces in this file, and they cannot be taken in here")
-    else:
-        take_space(line.end_of.removeprefix(_SPACE), entries, head)
-    return Moved(line.end_of, len(entries))
+    try:
+        staged.add(line.end_of, entries, Head(line.head_seq, _hash(number, line.head_hash)))
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"line {number}: {exc.message}", exc.details) from exc
 
 
 def _read_line(number: int, text: bytes) -> _Line:

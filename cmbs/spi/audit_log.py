@@ -95,6 +95,18 @@ class SessionSummary(NamedTuple):
     head_event_id: str
 
 
+class EntryLog(Protocol):
+    """What is asked of a log by those who only read entries: every `AuditLog` is one."""
+
+    def head(self, stream_id: str) -> Head | None:
+        """Where the stream ends; None where there is none."""
+        ...
+
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        """Entries with a `seq` beyond `after`, in order; an unknown stream has none."""
+        ...
+
+
 @runtime_checkable
 class AuditLog(Protocol):
     """Append-only streams of entries, one per session, and one per space or register of another plane.

@@ -8,7 +8,7 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import Head, StoredEntry, hash_entry
 from cmbs.ledger.entry import check_link, read_link
 from cmbs.ledger.event_tree import BLOCK_EVENTS, EventTree, split_hashes
-from cmbs.spi.audit_log import AuditLog
+from cmbs.spi.audit_log import AuditLog, EntryLog
 
 _EVENTS_READ_AT_ONCE = 16 * BLOCK_EVENTS
 
@@ -47,7 +47,7 @@ def read_block(log: AuditLog, stream_id: str, tree: EventTree, number: int) -> l
     return _read_hashes(log, stream_id, tree, first, first + BLOCK_EVENTS - 1)
 
 
-def read_chain(log: AuditLog, stream_id: str, head: Head) -> Iterator[StoredEntry]:
+def read_chain(log: EntryLog, stream_id: str, head: Head) -> Iterator[StoredEntry]:
     """All entries of a stream of which nothing but its head is known, from the first to that head.
 
     LedgerCorrupt names the first that is missing or does not link to the one before. Only at the end is it known

@@ -278,3 +278,36 @@ def refuse_export(data: bytes, known: verifier.Known | None = None) -> verifier.
     with pytest.raises(verifier.Refused) as caught:
         check_export(data, known)
     return caught.value
+
+
+def forge_readings(**members: Any) -> bytes:
+    """The world with the first belief reading of its space changed, and the file made to fit."""
+    streams = world_streams()
+    entries = streams.pop(SPACE_STREAM)
+    for entry in entries:
+        found = [each for each in entry["payload"].get("belief", []) if each["found"]]
+        if found:
+            found[0].update(members)
+            entry["ts"] = "2027-01-01T00:00:00.000000Z"
+            break
+    head = entries[: entries.index(entry) + 1]
+    return write_export(*map(fit_stream, streams.values()), fit_stream(refit_snapshots(head)))
+
+
+def refit_snapshots(entries: list[Entry]) -> list[Entry]:
+    """The entries with the snapshots that their decisions name as they are in the forged stream."""
+    for seq, entry in enumerate(entries):
+        decision = entry["outcome"].get("decision")
+        if decision:
+            fitted = fit_stream(entries[:seq])
+            changed = [at for at in range(seq) if at == 0 or entries[at]["outcome"].get("changes")]
+            decision["state_snapshot_id"] = fitted[changed[-1]].event_hash.hex()
+    return entries
+
+
+def fork_stream(entries: list[Entry], size: int, **origin: Any) -> list[Entry]:
+    """A new session from the first entries of another."""
+    head = fit_stream(entries)[size - 1].event_hash.hex()
+    forked = [{**each, "stream_id": "fork", "event_id": f"f{each['seq']}"} for each in entries[:size]]
+    first = {"event_hash": head, "seq": size - 1, "session_id": entries[0]["stream_id"], **origin}
+    return [{**forked[0], "payload": {**forked[0]["payload"], "origin": first}}, *forked[1:]]

@@ -6,7 +6,7 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -189,8 +189,14 @@ def _find_conclusion(event: SpaceEvent) -> tuple[str, str] | None:
     return None if session_id is None or event_id is None else (session_id, event_id)
 
 
-def verify_belief_pins(entries: Iterable[StoredEntry], session_logs: Mapping[str, Sequence[StoredEntry]]) -> int:
+def verify_belief_pins(
+    entries: Iterable[StoredEntry],
+    session_logs: Mapping[str, Sequence[StoredEntry]],
+    among: Collection[str] | None = None,
+) -> int:
     """Hold every recorded reading, and every conclusion that confirms a claim, against the log of its session.
+
+    With `among`, those of these sessions alone.
 
     How many there were. Each session is verified whole. LedgerCorrupt names the first step that recorded something else
     than the session said at the audit head that the step pins, or a session whose log is not there.
@@ -205,6 +211,8 @@ def verify_belief_pins(entries: Iterable[StoredEntry], session_logs: Mapping[str
         if concluded is not None:
             conclusions.setdefault(concluded[0], []).append((event, concluded[1]))
     for session_id in sorted({*pins, *conclusions}):
+        if among is not None and session_id not in among:
+            continue
         log = session_logs.get(session_id, ())
         session = verify_session(session_id, log) if log else None
         _check_pins(session_id, session, log, sorted(pins.get(session_id, ()), key=lambda each: each[1].head_seq))

@@ -10,10 +10,12 @@ from cmbs import offline_verifier as verifier
 from cmbs.offline_verifier import Head, Known, Tree
 from tests.support.exports import (
     SPACE_STREAM,
-    Entry,
     check_export,
     first_session,
     fit_stream,
+    forge_readings,
+    fork_stream,
+    refit_snapshots,
     refuse_export,
     world_streams,
     write_export,
@@ -21,31 +23,6 @@ from tests.support.exports import (
 from tests.support.subtests import for_each
 
 # --- what streams say of each other ---
-
-
-def forge_readings(**members: Any) -> bytes:
-    """The world with the first belief reading of its space changed, and the file made to fit."""
-    streams = world_streams()
-    entries = streams.pop(SPACE_STREAM)
-    for entry in entries:
-        found = [each for each in entry["payload"].get("belief", []) if each["found"]]
-        if found:
-            found[0].update(members)
-            entry["ts"] = "2027-01-01T00:00:00.000000Z"
-            break
-    head = entries[: entries.index(entry) + 1]
-    return write_export(*map(fit_stream, streams.values()), fit_stream(refit_snapshots(head)))
-
-
-def refit_snapshots(entries: list[Entry]) -> list[Entry]:
-    """The entries with the snapshots that their decisions name as they are in the forged stream."""
-    for seq, entry in enumerate(entries):
-        decision = entry["outcome"].get("decision")
-        if decision:
-            fitted = fit_stream(entries[:seq])
-            changed = [at for at in range(seq) if at == 0 or entries[at]["outcome"].get("changes")]
-            decision["state_snapshot_id"] = fitted[changed[-1]].event_hash.hex()
-    return entries
 
 
 @pytest.mark.req("OFFLINE-04")
@@ -130,27 +107,19 @@ def test_a_claim_is_confirmed_only_by_an_accepted_conclusion() -> None:
     assert "not an accepted conclusion" in refuse_export(data).describe()
 
 
-def fork(entries: list[Entry], size: int, **origin: Any) -> list[Entry]:
-    """A new session from the first entries of another."""
-    head = fit_stream(entries)[size - 1].event_hash.hex()
-    forked = [{**each, "stream_id": "fork", "event_id": f"f{each['seq']}"} for each in entries[:size]]
-    first = {"event_hash": head, "seq": size - 1, "session_id": entries[0]["stream_id"], **origin}
-    return [{**forked[0], "payload": {**forked[0]["payload"], "origin": first}}, *forked[1:]]
-
-
 @pytest.mark.req("OFFLINE-04")
 def test_a_fork_is_held_against_its_origin() -> None:
     entries = first_session()
     origin = fit_stream(entries)
-    good = fork(entries, 5)
+    good = fork_stream(entries, 5)
     assert check_export(write_export(origin, fit_stream(good))).not_checked[-1].startswith("whether 2 streams")
     assert "the origin of the fork `fork`" in "".join(check_export(write_export(fit_stream(good))).not_checked)
     other = [*good[:3], {**good[3], "payload": {**good[3]["payload"], "context": None}}, *good[4:]]
     cases = [
         (good[:-1], 0, "payload.origin.seq"),
         (other, 3, "payload"),
-        (fork(entries, 5, event_hash="0" * 64), 0, "payload.origin.event_hash"),
-        (fork(entries, 5, seq=40), 0, "payload.origin.seq"),
+        (fork_stream(entries, 5, event_hash="0" * 64), 0, "payload.origin.event_hash"),
+        (fork_stream(entries, 5, seq=40), 0, "payload.origin.seq"),
     ]
     for forked, seq, field in cases:
         refused = refuse_export(write_export(fit_stream(forked), origin))
