@@ -21,8 +21,8 @@ from cmbs.messages import ProviderRef
 from cmbs.spi.audit_log import KIT_PREFIX, EntryLog
 from cmbs.spi.graph_search import GraphReader
 from cmbs.spi.stored_rows import EVENTS, Finding
+from cmbs.streams.reading import read_pages
 
-_PAGE = 500
 _FILE_NAMES = {MediaType.YAML: "kit.yaml", MediaType.JSON: "kit.json"}
 
 
@@ -65,8 +65,8 @@ def check_against_graph(log: EntryLog, session: Session, store: object) -> list[
 
 
 def _compare(log: EntryLog, session: Session, judge: Callable[[Eliminate], str | None]) -> Iterator[Finding]:
-    for after in range(-1, session.head.seq, _PAGE):
-        for stored in log.read(session.session_id, after, min(_PAGE, session.head.seq - after)):
+    for page in read_pages(log, session.session_id, -1, session.head.seq + 1):
+        for stored in page:
             event = read_event(stored)
             message = event.message
             if not isinstance(message, Eliminate) or message.probe is None:

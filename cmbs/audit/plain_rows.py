@@ -70,23 +70,27 @@ class PlainRows:
         names.update(self._log.open_intents(_ALL))
         return sorted(name for name in names if after is None or name > after)[:limit]
 
-    def rows(self, stream_id: str, after: object, limit: int) -> RowPage:
+    def rows(self, stream_id: str, after: object, limit: int, max_bytes: int | None = None) -> RowPage:
         """Entries, and with the last of them what stands beside."""
         seq = after if isinstance(after, int) else -1
         while True:
             head = self._log.head(stream_id)
-            page = self._read_page(stream_id, seq, limit)
+            page = self._read_page(stream_id, seq, limit, max_bytes)
             # Otherwise an entry was written between two of the reads, and they are not of the same moment.
             if page.beside is None or self._log.head(stream_id) == head:
                 return page
 
-    def _read_page(self, stream_id: str, seq: int, limit: int) -> RowPage:
-        entries = self._log.read(stream_id, seq, limit)
+    def _read_page(self, stream_id: str, seq: int, limit: int, max_bytes: int | None) -> RowPage:
+        entries = self._log.read(stream_id, seq, limit, max_bytes)
         events: list[Row] = [
             {"seq": number, "event_hash": stored.event_hash, "entry": stored.raw}
             for number, stored in enumerate(entries, seq + 1)
         ]
-        return RowPage(events, None if len(events) == limit else self._read_beside(stream_id))
+        # A page that was cut for its size is not the last.
+        has_more = len(events) == limit or (
+            max_bytes is not None and bool(self._log.read(stream_id, seq + len(events), 1))
+        )
+        return RowPage(events, None if has_more else self._read_beside(stream_id))
 
     def _read_beside(self, stream_id: str) -> RowsBeside:
         log = self._log

@@ -9,7 +9,7 @@ from cmbs.audit.plain_rows import all_streams
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import EntryLog
+from cmbs.spi.audit_log import PAGE_BYTES, EntryLog
 from cmbs.spi.stored_rows import EVENTS, Finding
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.kernel.kind import SpaceFolding, space_id_of
@@ -76,8 +76,8 @@ class _PagedLog(Sequence[StoredEntry]):
         if not 0 <= index < self._length:
             raise IndexError(index)
         if not self._first <= index < self._first + len(self._page):
-            self._first = index - index % _PAGE
-            self._page = self._log.read(self._stream_id, self._first - 1, _PAGE)
+            self._first = index
+            self._page = self._log.read(self._stream_id, index - 1, _PAGE, PAGE_BYTES)
         try:
             return self._page[index - self._first]
         except IndexError:

@@ -25,8 +25,7 @@ from cmbs.ledger import Head, StoredEntry, check_head
 from cmbs.spi import Append, AuditLog, is_reserved
 from cmbs.spi.audit_log import KIT_PREFIX, NAMES_STREAM, SPACE_PREFIX, EntryLog
 from cmbs.stores.sqlite import SQLiteStore
-
-_ENTRIES_AT_ONCE = 500
+from cmbs.streams.reading import read_pages
 
 
 class Staging:
@@ -128,9 +127,11 @@ class _Both:
         """Where the longer one ends."""
         return self._find(stream_id).head(stream_id)
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
         """Entries of the longer one."""
-        return self._find(stream_id).read(stream_id, after, limit)
+        return self._find(stream_id).read(stream_id, after, limit, max_bytes)
 
     def _find(self, stream_id: str) -> EntryLog:
         ours, theirs = self._staged.head(stream_id), self._target.head(stream_id)
@@ -148,9 +149,11 @@ class _KitsOf:
         """Where a stream ends."""
         return (self._kits if stream_id.startswith(KIT_PREFIX) else self._log).head(stream_id)
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
         """Its entries."""
-        return (self._kits if stream_id.startswith(KIT_PREFIX) else self._log).read(stream_id, after, limit)
+        return (self._kits if stream_id.startswith(KIT_PREFIX) else self._log).read(stream_id, after, limit, max_bytes)
 
 
 def _check_session(both: _Both, target: AuditLog, session_id: str) -> None:
@@ -181,10 +184,8 @@ def _read_declaration(log: EntryLog, session_id: str) -> Declare | None:
 
 def _replay(log: EntryLog, session_id: str) -> Session:
     session: Session | None = None
-    after = -1
-    while entries := log.read(session_id, after, _ENTRIES_AT_ONCE):
-        session = catch_up(session_id, session, entries)
-        after += len(entries)
+    for page in read_pages(log, session_id):
+        session = catch_up(session_id, session, page)
     if session is None:  # pragma: no cover - its declaration was read before
         raise LedgerCorrupt(session_id, 0, "the log is empty")
     return session

@@ -16,6 +16,7 @@ from cmbs.ledger import GENESIS, StoredEntry, hash_entry
 from cmbs.ledger.entry import read_link
 from cmbs.ledger.state_digest import Spacing, find_binding
 from cmbs.spi import Append
+from cmbs.spi.audit_log import PAGE_BYTES
 from cmbs.spi.stored_rows import (
     CHECKPOINTS,
     EVENTS,
@@ -100,10 +101,11 @@ class StreamCheck(Generic[S]):
         with what stands beside: a writer that is faster than this must not keep it going for ever.
         """
         after: object = None
-        limit = PAGE
+        limit: int = PAGE
+        max_bytes: int | None = PAGE_BYTES
         recorded_head: object = None
         while True:
-            page = self._rows.rows(self._stream_id, after, limit)
+            page = self._rows.rows(self._stream_id, after, limit, max_bytes)
             if after is None:
                 beside = page.beside or self._read_beside()
                 self._choose_points(beside)
@@ -117,7 +119,7 @@ class StreamCheck(Generic[S]):
                 return
             after = page.events[-1]["seq"]
             if isinstance(after, int) and isinstance(recorded_head, int) and after >= recorded_head:
-                limit = _NO_LIMIT
+                limit, max_bytes = _NO_LIMIT, None
 
     def _read_beside(self) -> RowsBeside:
         return self._rows.rows(self._stream_id, _LAST_SEQ, PAGE).beside or RowsBeside()
@@ -388,7 +390,7 @@ def entries_of(rows: StoredRows, stream_id: str) -> Iterator[StoredEntry]:
     """The entries of a stream, a page at a time."""
     after: object = None
     while True:
-        page = rows.rows(stream_id, after, PAGE)
+        page = rows.rows(stream_id, after, PAGE, PAGE_BYTES)
         for row in page.events:
             yield StoredEntry(_as_bytes(row["entry"]), _as_bytes(row["event_hash"]))
         if page.beside is not None:

@@ -20,6 +20,7 @@ from cmbs.errors import InvalidRequest
 from cmbs.ledger import StoredEntry, to_audit_entry
 from cmbs.messages import AuditEntry, BeliefSnapshot, ObligationView, ReachDetail, SurvivorPage
 from cmbs.spi import AuditLog, SessionSummary
+from cmbs.spi.audit_log import PAGE_BYTES, take_page
 from cmbs.spi.session_search import ANY_SESSION, ListedSession, SessionQuery, find_sessions
 from cmbs.streams.reading import read_entries
 
@@ -58,13 +59,13 @@ class SessionReader(ABC):
         return list(read_entries(self.log, session_id, session.tree, self._seq_after(session, since_event_id), most))
 
     def audit_page(self, session_id: str, since_event_id: str | None = None, limit: int | None = None) -> AuditPage:
-        """A page of `stored_entries`, by default as long as the limits allow."""
+        """A page of `stored_entries`, by default as long as the limits allow; shorter where its entries are large."""
         size = self.requests.page_size(limit)
         session = self.current_session(session_id)
         after = self._seq_after(session, since_event_id)
-        entries = list(read_entries(self.log, session_id, session.tree, after, size))
-        more = after + size < session.head.seq
-        return AuditPage(entries, session.events.at(after + size)[0] if more else None)
+        entries = take_page(read_entries(self.log, session_id, session.tree, after, size), PAGE_BYTES)
+        last = after + len(entries)
+        return AuditPage(entries, session.events.at(last)[0] if last < session.head.seq else None)
 
     def diff(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -31,16 +32,19 @@ def store_to_inspect(url: str) -> Store:
     return inspect_store(url)
 
 
-def streams_in(log: AuditLog) -> Iterator[str]:
-    """Every name in a store: the sessions that are listed, the oldest first, then all others."""
-    listed: dict[str, None] = {}
+def list_names(log: AuditLog) -> tuple[list[str], list[Finding]]:
+    """Every name in a store: the sessions that are listed, the oldest first, then all others; and why there may be
+    more.
+    """
+    names: dict[str, None] = {}
+    # A list is for the order alone: each name that it lacks is found by its rows.
+    with suppress(StoreUnavailable):
+        names = dict.fromkeys(summary.session_id for summary in all_sessions(log))
     try:
-        listed = dict.fromkeys(summary.session_id for summary in all_sessions(log))
-        yield from listed
-        yield from (name for name in names_in(log) if name not in listed)
+        names |= dict.fromkeys(names_in(log))
     except StoreUnavailable as exc:
-        # A table may be gone: the schema is checked before, and says so.
-        err.print(f"bad  {exc}")
+        return list(names), [Finding(str(exc))]
+    return list(names), []
 
 
 def print_findings(stream_id: str | None, findings: Iterable[Finding]) -> bool:

@@ -14,7 +14,7 @@ from cmbs.audit.fsck import Report, check_database, check_stream
 from cmbs.audit.recorded_heads import check_recorded_heads
 from cmbs.audit.verify import check_streams, every_core
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.checking import ImportedOption, print_findings, store_to_inspect, streams_in
+from cmbs.cli.checking import ImportedOption, list_names, print_findings, store_to_inspect
 from cmbs.cli.checkpoint import KeyOption, KeysOption, verify_kept
 from cmbs.cli.output import failing_cleanly, format_count, out
 from cmbs.cli.serve import StoreOption
@@ -43,7 +43,9 @@ def verify(
     with failing_cleanly(), closing(store_to_inspect(store)) as log:
         if not session_ids:
             bad += print_findings(None, check_database(log))
-        for report in _check(store, log, session_ids, imported=imported):
+        names, findings = (session_ids, []) if session_ids else list_names(log)
+        bad += print_findings(None, findings)
+        for report in _check(store, log, names, imported=imported):
             sessions += not is_reserved(report.stream_id)
             spaces += report.stream_id.startswith(STREAM_PREFIX)
             if print_findings(report.stream_id, report.findings):
@@ -60,9 +62,9 @@ def verify(
         raise typer.Exit(1)
 
 
-def _check(url: str, log: AuditLog, names: list[str] | None, *, imported: bool) -> Iterator[Report]:
+def _check(url: str, log: AuditLog, names: list[str], *, imported: bool) -> Iterator[Report]:
     """One report for each stream; where there are many, a process for each core checks them."""
-    wanted = iter(names) if names else streams_in(log)
+    wanted = iter(names)
     actors = ActorCheck(log, imported=imported)
     first = list(islice(wanted, _MAX_STREAMS_IN_PROCESS))
     for stream_id in first:

@@ -19,7 +19,7 @@ from cmbs.audit.spaces import all_spaces
 from cmbs.audit.transfer import check_header, export_lines, import_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.checking import ImportedOption, Pace, print_findings, store_to_inspect, streams_in
+from cmbs.cli.checking import ImportedOption, Pace, list_names, print_findings, store_to_inspect
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
 from cmbs.cli.tee_client import (
     AuthoritiesOption,
@@ -81,7 +81,8 @@ def fsck(
         if everything:
             bad += print_findings(None, checking.check_database(store))
         actors = ActorCheck(store, imported=imported)
-        wanted = list(streams_in(store)) if everything else named
+        wanted, findings = list_names(store) if everything else (named, [])
+        bad += print_findings(None, findings)
         for stream_id in bar.track(wanted, task_id=task):
             report = checking.check_stream(store, stream_id, actors, pace)
             events += 0 if stream_id in (KEYS_STREAM, HEADS_STREAM) else report.events

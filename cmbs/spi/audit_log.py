@@ -37,6 +37,21 @@ def beyond(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
+# What readers of many entries hold at once: so many bytes, or one entry. An event may have as many as a request.
+PAGE_BYTES = 8 * 1024 * 1024
+
+
+def take_page(entries: Iterable[StoredEntry], max_bytes: int) -> list[StoredEntry]:
+    """The first of some entries, as many as are within these bytes together, but one in any case."""
+    page: list[StoredEntry] = []
+    for stored in entries:
+        max_bytes -= len(stored.raw)
+        if page and max_bytes < 0:
+            break
+        page.append(stored)
+    return page
+
+
 class StaleHead(Exception):
     """An optimistic concurrency conflict: an append does not continue the stored head. Nothing was written.
 
@@ -102,8 +117,13 @@ class EntryLog(Protocol):
         """Where the stream ends; None where there is none."""
         ...
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        """Entries with a `seq` beyond `after`, in order; an unknown stream has none."""
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        """Entries with a `seq` beyond `after`, in order; an unknown stream has none.
+
+        At most `limit`, and no more than are within `max_bytes` together, but one in any case.
+        """
         ...
 
 
@@ -140,8 +160,13 @@ class AuditLog(Protocol):
         """Where the stream ends; None where there is none."""
         ...
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        """Entries with a `seq` beyond `after`, in order; an unknown stream has none."""
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        """Entries with a `seq` beyond `after`, in order; an unknown stream has none.
+
+        At most `limit`, and no more than are within `max_bytes` together, but one in any case.
+        """
         ...
 
     def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
@@ -203,7 +228,7 @@ class Opening(NamedTuple):
 
     head: Head | None
     checkpoint: bytes | None
-    # The declaration, then the entry that the checkpoint stands at and all that followed: as far as they are there.
+    # The declaration, then the entry that the checkpoint stands at and what followed, as much as one page has.
     declaration: list[StoredEntry]
     entries: list[StoredEntry]
 
@@ -230,7 +255,7 @@ def opening_of(log: AuditLog, stream_id: str) -> Opening:
     if kept is None:
         return Opening(head, None, [], [])
     seq, data = kept
-    return Opening(head, data, log.read(stream_id, -1, 1), log.read(stream_id, seq - 1))
+    return Opening(head, data, log.read(stream_id, -1, 1), log.read(stream_id, seq - 1, max_bytes=PAGE_BYTES))
 
 
 # How the canonical bytes of an entry begin whose actor was authenticated: the name of no other field comes before.

@@ -128,8 +128,11 @@ class StoredRows(Protocol):
         """The names of streams and sessions that any row of any table has, in order, from beyond `after` on."""
         ...
 
-    def rows(self, stream_id: str, after: object, limit: int) -> RowPage:
-        """The rows of a stream whose `seq` is beyond `after`, a value of a row before; None for the first."""
+    def rows(self, stream_id: str, after: object, limit: int, max_bytes: int | None = None) -> RowPage:
+        """The rows of a stream whose `seq` is beyond `after`, a value of a row before; None for the first.
+
+        At most `limit`, and no more than have entries within `max_bytes` together, but one in any case.
+        """
         ...
 
     def lookup_rows(self, stream_id: str, after: Row | None, limit: int) -> Sequence[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import accumulate
 from typing import Any
 
 import psycopg
@@ -130,17 +131,21 @@ class PostgresRows(PostgresJournal, ABC):
             cursor.execute(f"{_NAMES} ORDER BY name LIMIT %(limit)s".encode(), {"after": after, "limit": limit})
             return [row["name"] for row in cursor]
 
-    def rows(self, stream_id: str, after: object, limit: int) -> RowPage:
+    def rows(self, stream_id: str, after: object, limit: int, max_bytes: int | None = None) -> RowPage:
         """Rows of events, and with the last of them those beside."""
         with self._reading_one_moment() as cursor:
             beyond = b"" if after is None else b" AND seq > %(after)s"
-            cursor.execute(
-                b"SELECT * FROM cmbs.audit_events WHERE stream_id = %(stream_id)s" + beyond + b" ORDER BY seq"
-                b" LIMIT %(limit)s",
-                {"stream_id": stream_id, "after": after, "limit": limit},
-            )
+            given = {"stream_id": stream_id, "after": after, "limit": limit}
+            of_stream = b" FROM cmbs.audit_events WHERE stream_id = %(stream_id)s" + beyond + b" ORDER BY seq"
+            there, wanted = 0, limit
+            if max_bytes is not None:
+                # The sizes first: no entry is read for them.
+                cursor.execute(b"SELECT octet_length(entry) AS size" + of_stream + b" LIMIT %(limit)s", given)
+                sizes = [row["size"] for row in cursor]
+                there, wanted = len(sizes), max(1, sum(total <= max_bytes for total in accumulate(sizes)))
+            cursor.execute(b"SELECT *" + of_stream + b" LIMIT %(limit)s", {**given, "limit": min(limit, wanted)})
             events = cursor.fetchall()
-            if len(events) == limit:
+            if len(events) == limit or len(events) < there:
                 return RowPage(events, None)
             session, universe, seal, checkpoint, intent, listing = (
                 _select_one(cursor, table, stream_id) for table in _BESIDE

@@ -21,7 +21,8 @@ SELECT later.stream_id, later.seq, later.rowid, earlier.rowid FROM audit_events 
 JOIN audit_events AS earlier ON earlier.stream_id = later.stream_id AND earlier.seq = later.seq - 1
 WHERE later.rowid <= earlier.rowid LIMIT ?
 """
-_END = "SELECT rowid, stream_id, seq FROM audit_events ORDER BY rowid DESC LIMIT 1"
+_END = "SELECT rowid, stream_id, seq FROM audit_events ORDER BY rowid DESC LIMIT ?"
+_TYPES = (int, str, int)
 
 
 def find_journal_faults(connection: sqlite3.Connection) -> list[Finding]:
@@ -42,14 +43,14 @@ class SQLiteJournal(ABC):
     """A `JournalLog`."""
 
     @abstractmethod
-    def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
-        """The rows of a query."""
+    def _query_page(self, statement: str, parameters: tuple[Any, ...], types: tuple[type[object], ...]) -> list[Any]:
+        """The rows of a statement whose last parameter is its limit, whose first columns are of these types."""
 
     def journal(self, after: JournalPlace, limit: int) -> list[JournalPlace]:
         """Entries of all streams, in the order of their commits."""
-        return [JournalPlace(*row) for row in self._query(_PAGE, (after.position, limit))]
+        return [JournalPlace(*row) for row in self._query_page(_PAGE, (after.position, limit), _TYPES)]
 
     def journal_end(self) -> JournalPlace:
         """The last of them."""
-        rows = self._query(_END, ())
+        rows = self._query_page(_END, (1,), _TYPES)
         return JournalPlace(*rows[0]) if rows else JOURNAL_BEGINNING

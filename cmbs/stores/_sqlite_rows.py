@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -64,13 +64,22 @@ _BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS, LISTINGS)
 @contextmanager
 def reading_as_stored(connection: sqlite3.Connection) -> Iterator[None]:
     """One moment of the file, and text in it that is not UTF-8 is no reason to stop."""
+    with reading_text(connection, lambda raw: raw.decode(errors="surrogateescape")):
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def reading_text(connection: sqlite3.Connection, decode: Callable[[bytes], object]) -> Iterator[None]:
+    """Have text in the file decoded in this way."""
     usual = connection.text_factory
-    connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
-    connection.execute("BEGIN")
+    connection.text_factory = decode
     try:
         yield
     finally:
-        connection.execute("ROLLBACK")
         connection.text_factory = usual
 
 
@@ -140,18 +149,19 @@ class SQLiteRows(SQLiteJournal, ABC):
         with self._reading_as_stored() as connection:
             return _read_names(connection, after, limit)
 
-    def rows(self, stream_id: str, after: object, limit: int) -> RowPage:
+    def rows(self, stream_id: str, after: object, limit: int, max_bytes: int | None = None) -> RowPage:
         """Rows of events, and with the last of them those beside."""
         with self._reading_as_stored() as connection:
-            return _read_page(connection, stream_id, after, limit)
+            return _read_page(connection, stream_id, after, limit, max_bytes)
 
     def lookup_rows(self, stream_id: str, after: Row | None, limit: int) -> list[Row]:
         """Rows of keys."""
         with self._reading_as_stored() as connection:
             if LOOKUPS not in _present_tables(connection):
                 return []
-            beyond = "" if after is None else " AND (key, seq) > (?3, ?4)"
-            place = () if after is None else (after["key"], after["seq"])
+            (key, first), (seq, second) = _bind("?3", (after or {}).get("key")), _bind("?4", (after or {}).get("seq"))
+            beyond = "" if after is None else f" AND (key, seq) > ({key}, {seq})"
+            place = () if after is None else (first, second)
             return _select(
                 connection,
                 f"SELECT * FROM lookup_keys WHERE stream_id = CAST(?1 AS TEXT){beyond} ORDER BY key, seq LIMIT ?2",  # noqa: S608
@@ -232,18 +242,28 @@ def _read_names(connection: sqlite3.Connection, after: str | None, limit: int) -
     return [row[0] for row in rows]
 
 
-def _read_page(connection: sqlite3.Connection, stream_id: str, after: object, limit: int) -> RowPage:
+def _read_page(
+    connection: sqlite3.Connection, stream_id: str, after: object, limit: int, max_bytes: int | None
+) -> RowPage:
     """Events beyond a `seq`, which may be of any type; with the last of them, what stands beside."""
     tables = _present_tables(connection)
     name = _encode(stream_id)
     events: list[Row] = []
     if EVENTS in tables:
-        beyond = "" if after is None else " AND seq > ?3"
-        events = _select(
+        mark, value = _bind("?3", after)
+        beyond = "" if after is None else f" AND seq > {mark}"
+        rows = _iterate(
             connection,
             f"SELECT * FROM audit_events WHERE stream_id = CAST(?1 AS TEXT){beyond} ORDER BY seq LIMIT ?2",  # noqa: S608
-            (name, limit) if after is None else (name, limit, after),
+            (name, limit) if after is None else (name, limit, value),
         )
+        room = max_bytes
+        for row in rows:
+            if room is not None:
+                room -= len(entry) if isinstance(entry := row.get("entry"), (bytes, str)) else 0
+                if events and room < 0:
+                    return RowPage(events, None)
+            events.append(row)
     if len(events) == limit:
         return RowPage(events, None)
     session, universe, seal, checkpoint, intent, listing = (
@@ -272,9 +292,13 @@ def _select_one(connection: sqlite3.Connection, table: str, name: bytes) -> Row 
 
 
 def _select(connection: sqlite3.Connection, statement: str, parameters: tuple[object, ...]) -> list[Row]:
+    return list(_iterate(connection, statement, parameters))
+
+
+def _iterate(connection: sqlite3.Connection, statement: str, parameters: tuple[object, ...]) -> Iterator[Row]:
     cursor = connection.execute(statement, parameters)
     columns = [each[0] for each in cursor.description]
-    return [dict(zip(columns, row, strict=True)) for row in cursor]
+    return (dict(zip(columns, row, strict=True)) for row in cursor)
 
 
 def _present_tables(connection: sqlite3.Connection) -> dict[str, str]:
@@ -287,3 +311,8 @@ def _present_tables(connection: sqlite3.Connection) -> dict[str, str]:
 def _encode(name: str) -> bytes:
     """A name as the bytes that it has in the file."""
     return name.encode(errors="surrogateescape")
+
+
+def _bind(mark: str, value: object) -> tuple[str, object]:
+    """A value that was read as it is stored, to be compared with: how the statement has it, and the parameter."""
+    return (f"CAST({mark} AS TEXT)", _encode(value)) if isinstance(value, str) else (mark, value)

@@ -12,7 +12,7 @@ from threading import RLock
 from cmbs.errors import SessionNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry
 from cmbs.ledger.listing import Indexed
-from cmbs.spi.audit_log import Append, SessionState, SessionSummary, StaleHead, is_reserved, keys_of_append
+from cmbs.spi.audit_log import Append, SessionState, SessionSummary, StaleHead, is_reserved, keys_of_append, take_page
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.journal import JOURNAL_BEGINNING, JournalPlace
 from cmbs.spi.session_search import ListedSession, SessionQuery
@@ -182,12 +182,15 @@ class InMemoryStore:
         stream = self._streams.get(stream_id)
         return stream.head if stream else None
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
         """Entries beyond `after`."""
         with self._lock:
             stream = self._streams.get(stream_id)
             first = after + 1
-            return [] if stream is None else stream.entries[first : None if limit is None else first + limit]
+            found = [] if stream is None else stream.entries[first : None if limit is None else first + limit]
+            return found if max_bytes is None else take_page(found, max_bytes)
 
     def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
         """The hashes alone."""

@@ -22,6 +22,7 @@ from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import (
     AUTHENTICATED,
+    PAGE_BYTES,
     Append,
     Opening,
     SessionSummary,
@@ -72,10 +73,17 @@ _DECLARATION = """
 SELECT entry, event_hash FROM cmbs.audit_events WHERE stream_id = %s AND seq = 0
 AND EXISTS (SELECT 1 FROM cmbs.checkpoints WHERE session_id = %s)
 """
-_SINCE_CHECKPOINT = """
-SELECT entry, event_hash FROM cmbs.audit_events
-WHERE stream_id = %s AND seq >= (SELECT seq FROM cmbs.checkpoints WHERE session_id = %s) ORDER BY seq
+# As many as are within so many bytes together, and the first in any case. No entry is read to be measured.
+_WITHIN = """
+SELECT entry, event_hash FROM (
+    SELECT seq, entry, event_hash,
+        sum(octet_length(entry)) OVER (ORDER BY seq) AS bytes, row_number() OVER (ORDER BY seq) AS number
+    FROM cmbs.audit_events WHERE stream_id = %s AND seq {beyond} ORDER BY seq {limit}
+) AS listed
+WHERE number = 1 OR bytes <= %s ORDER BY seq
 """
+_ENTRIES_WITHIN = _WITHIN.format(beyond="> %s", limit="LIMIT %s")
+_SINCE_CHECKPOINT = _WITHIN.format(beyond=">= (SELECT seq FROM cmbs.checkpoints WHERE session_id = %s)", limit="")
 _KEYED_ENTRY = """
 SELECT e.stream_id, e.seq
 FROM (SELECT session_id, head_seq FROM cmbs.sessions ORDER BY created_ts DESC, session_id DESC LIMIT 1000) AS s
@@ -207,11 +215,15 @@ class PostgresStore(PostgresRows):
         rows = self._query(_HEAD, (stream_id,))
         return Head(*rows[0]) if rows else None
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
         """Entries beyond `after`."""
         rows = self._query(
-            "SELECT entry, event_hash FROM cmbs.audit_events WHERE stream_id = %s AND seq > %s ORDER BY seq LIMIT %s",
-            (stream_id, after, limit),
+            "SELECT entry, event_hash FROM cmbs.audit_events WHERE stream_id = %s AND seq > %s ORDER BY seq LIMIT %s"
+            if max_bytes is None
+            else _ENTRIES_WITHIN,
+            (stream_id, after, limit) if max_bytes is None else (stream_id, after, limit, max_bytes),
         )
         return [StoredEntry(raw, digest) for raw, digest in rows]
 
@@ -299,7 +311,7 @@ class PostgresStore(PostgresRows):
         """
         one, two = (stream_id,), (stream_id, stream_id)
         heads, kept, declaration, entries = self._queries(
-            (_HEAD, one), (_CHECKPOINT, one), (_DECLARATION, two), (_SINCE_CHECKPOINT, two)
+            (_HEAD, one), (_CHECKPOINT, one), (_DECLARATION, two), (_SINCE_CHECKPOINT, (*two, PAGE_BYTES))
         )
         return Opening(
             Head(*heads[0]) if heads else None,

@@ -115,8 +115,9 @@ def build_search(
         "SELECT s.session_id, p.created_ts, s.universe_size, s.n_survivors, s.terminated, s.head_seq, s.head_event_id,"  # noqa: S608
         f" l.summary FROM (SELECT {place}.session_id, {place}.created_ts FROM {source}{where}"
         f" {order.format(place)} LIMIT {mark}) AS p"
-        f" JOIN {schema}listings AS l ON l.session_id = p.session_id"
-        f" JOIN {schema}sessions AS s ON s.session_id = p.session_id {order.format('p')}"
+        # A row that is not there is noticed, so that it does not end the list.
+        f" LEFT JOIN {schema}listings AS l ON l.session_id = p.session_id"
+        f" LEFT JOIN {schema}sessions AS s ON s.session_id = p.session_id {order.format('p')}"
     )
     return statement, [*(value for _, values in parts for value in values), limit]
 
@@ -128,6 +129,9 @@ def read_found(rows: Iterable[Any], read: Callable[[str], Sequence[StoredEntry]]
     """
     found: list[ListedSession] = []
     for *columns, raw in rows:
+        if columns[0] is None:
+            # There is no such session.
+            continue
         summary = SessionSummary(*columns)
         try:
             listing: Listing | None = decode_listing(raw)

@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import AUTHENTICATED, SPACE_PREFIX, Append, SessionSummary, StaleHead, beyond
+from cmbs.spi.audit_log import AUTHENTICATED, SPACE_PREFIX, Append, SessionSummary, StaleHead, beyond, take_page
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.session_search import ListedSession, SessionQuery
 from cmbs.spi.stored_format import StoreRefused
@@ -32,6 +33,7 @@ from cmbs.stores._sqlite_rows import (
     event_row,
     lookup_rows,
     reading_as_stored,
+    reading_text,
     write_listings,
 )
 from cmbs.stores._sqlite_schema import LOG_FILE, refuse_faulty_schema
@@ -55,6 +57,11 @@ _ROW = f"({', '.join('?' * len(EVENT_COLUMNS))})"
 _INSERT = f"INSERT INTO audit_events ({', '.join(EVENT_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
 # As they should be, whatever the columns hold: a row that was edited by hand must be judged, not trip us up.
 _HEAD = "CAST(head_seq AS INTEGER), CAST(head_hash AS BLOB)"
+# As bytes, whatever the columns hold, for the same reason.
+_ENTRIES = (
+    "SELECT CAST(entry AS BLOB), CAST(event_hash AS BLOB) FROM audit_events"
+    " WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
 _KEYED_ENTRY = """
 SELECT e.stream_id, e.seq
 FROM (SELECT session_id, head_seq FROM sessions ORDER BY created_ts DESC, session_id DESC LIMIT 1000) AS s
@@ -246,15 +253,20 @@ class SQLiteStore(SQLiteRows):
         rows = self._query(f"SELECT {_HEAD} FROM sessions WHERE session_id = ?", (stream_id,))  # noqa: S608
         return Head(*rows[0]) if rows else None
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
         """Entries beyond `after`."""
-        rows = self._query(
-            # As bytes, whatever the column holds: a row that was edited by hand must be judged, not trip us up.
-            "SELECT CAST(entry AS BLOB), CAST(event_hash AS BLOB) FROM audit_events"
-            " WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-            (stream_id, after, -1 if limit is None else limit),
-        )
-        return [StoredEntry(raw, event_hash) for raw, event_hash in rows]
+        parameters = (stream_id, after, -1 if limit is None else limit)
+        if max_bytes is None:
+            return [StoredEntry(raw, event_hash) for raw, event_hash in self._query(_ENTRIES, parameters)]
+        with (
+            self._translate_errors("cannot read"),
+            self._reader() as connection,
+            closing(connection.cursor()) as cursor,
+        ):
+            rows = cursor.execute(_ENTRIES, parameters)
+            return take_page((StoredEntry(raw, event_hash) for raw, event_hash in rows), max_bytes)
 
     def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
         """The hashes alone."""
@@ -267,7 +279,8 @@ class SQLiteStore(SQLiteRows):
     def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The keys of entries of a space, and their places."""
         text = "SELECT key, seq FROM lookup_keys WHERE stream_id = ? AND key BETWEEN ? AND ? ORDER BY key, seq"
-        return [row for bounds in sorted(ranges) for row in self._query(text, (stream_id, *bounds))]
+        found = (row for bounds in sorted(ranges) for row in self._query(text, (stream_id, *bounds)))
+        return [row for row in found if _has_types(row, (int, int))]
 
     def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
         """The hashes of entries, each in the one that follows it; that of the newest is in the head."""
@@ -283,19 +296,22 @@ class SQLiteStore(SQLiteRows):
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
-        rows = self._query(
+        rows = self._query_page(
             "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"  # noqa: S608 - no input in it
             " FROM sessions WHERE (created_ts, session_id) > (?, ?)"
             + NO_OTHER_KIND.format(column="session_id")
             + " ORDER BY created_ts, session_id LIMIT ?",
             (*(after or ("", "")), limit),
+            (str, str, int, int, int, int, str),
         )
         return [SessionSummary(*row)._replace(terminated=bool(row[4])) for row in rows]
 
     def find_sessions(self, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
         """Sessions that a query takes."""
         found = build_search(query, after, limit, mark="?", schema="", contains="instr(l.search, ?) > 0")
-        return read_found(self._query(found[0], tuple(found[1])), self.read)
+        # Numbers that are none are read from the log instead.
+        types = (str, str, object, object, object, int, str)
+        return read_found(self._query_page(found[0], tuple(found[1]), types), self.read)
 
     def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """Streams by name."""
@@ -303,10 +319,11 @@ class SQLiteStore(SQLiteRows):
 
     def stream_heads(self, prefix: str, after: str | None, limit: int) -> list[tuple[str, Head]]:
         """Streams by name, and where each ends."""
-        rows = self._query(
+        rows = self._query_page(
             f"SELECT session_id, {_HEAD} FROM sessions"  # noqa: S608
             " WHERE session_id >= ? AND session_id > ? AND session_id < ? ORDER BY session_id LIMIT ?",
             (prefix, after or "", beyond(prefix), limit),
+            (str,),
         )
         return [(name, Head(seq, digest)) for name, seq, digest in rows]
 
@@ -326,7 +343,11 @@ class SQLiteStore(SQLiteRows):
 
     def checkpoint(self, stream_id: str) -> tuple[int, bytes] | None:
         """The newest checkpoint."""
-        rows = self._query("SELECT seq, CAST(data AS BLOB) FROM checkpoints WHERE session_id = ?", (stream_id,))
+        # One of another kind of seq is none: it may be lost at any time.
+        rows = self._query(
+            "SELECT seq, CAST(data AS BLOB) FROM checkpoints WHERE session_id = ? AND typeof(seq) = 'integer'",
+            (stream_id,),
+        )
         return (rows[0][0], rows[0][1]) if rows else None
 
     def put_intent(self, append: Append) -> None:
@@ -342,12 +363,15 @@ class SQLiteStore(SQLiteRows):
 
     def intent(self, stream_id: str) -> StoredEntry | None:
         """The open intent of a stream."""
-        rows = self._query("SELECT entry, event_hash FROM intents WHERE stream_id = ?", (stream_id,))
+        rows = self._query(
+            "SELECT CAST(entry AS BLOB), CAST(event_hash AS BLOB) FROM intents WHERE stream_id = ?", (stream_id,)
+        )
         return StoredEntry(*rows[0]) if rows else None
 
     def open_intents(self, limit: int) -> list[str]:
         """Streams that have an open intent."""
-        return [row[0] for row in self._query("SELECT stream_id FROM intents ORDER BY stream_id LIMIT ?", (limit,))]
+        rows = self._query_page("SELECT stream_id FROM intents ORDER BY stream_id LIMIT ?", (limit,), (str,))
+        return [stream_id for (stream_id,) in rows]
 
     def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
         """Close an intent that came to nothing."""
@@ -415,8 +439,9 @@ class SQLiteStore(SQLiteRows):
     def recover(self, session_id: str) -> RecoveredState:
         """Universe, tombstones and survivors."""
         universe = self._universe(session_id)
-        rows = self._query("SELECT hypothesis_id FROM tombstones WHERE session_id = ?", (session_id,))
-        gone = {row[0] for row in rows}
+        # As bytes, whatever the column holds: what is no id is in no universe.
+        rows = self._query("SELECT CAST(hypothesis_id AS BLOB) FROM tombstones WHERE session_id = ?", (session_id,))
+        gone = {row[0].decode(errors="surrogateescape") for row in rows}
         # Whatever the count says: a row that was edited by hand must be judged by its entry.
         for stored in self.read(session_id):
             gone.update(read_eliminated(stored))
@@ -426,7 +451,7 @@ class SQLiteStore(SQLiteRows):
         declared = self.read(session_id, limit=1)
         if declared:
             return read_declared_universe(declared[0])
-        rows = self._query("SELECT hypothesis_ids FROM universes WHERE session_id = ?", (session_id,))
+        rows = self._query("SELECT CAST(hypothesis_ids AS BLOB) FROM universes WHERE session_id = ?", (session_id,))
         if not rows:
             raise SessionNotFound(session_id)
         return read_universe(rows[0][0])
@@ -434,6 +459,20 @@ class SQLiteStore(SQLiteRows):
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
         with self._translate_errors("cannot read"), self._reader() as connection:
             return connection.execute(statement, parameters).fetchall()
+
+    def _query_page(self, statement: str, parameters: tuple[Any, ...], types: tuple[type[object], ...]) -> list[Any]:
+        """The rows of a statement whose last parameter is its limit, whose first columns are of these types.
+
+        A row that was edited by hand hides no other: it is left out, and so are texts that are not UTF-8.
+        """
+        with self._translate_errors("cannot read"), self._reader() as connection:
+            with suppress(sqlite3.OperationalError):  # said again below, where it is no text that is not UTF-8
+                rows = connection.execute(statement, parameters).fetchall()
+                if all(_has_types(row, types) for row in rows):
+                    return rows
+            with reading_text(connection, _decode_or_leave):
+                every = connection.execute(statement, (*parameters[:-1], -1))
+                return list(islice((row for row in every if _has_types(row, types)), parameters[-1]))
 
     @contextmanager
     def _reading_as_stored(self) -> Iterator[sqlite3.Connection]:
@@ -463,6 +502,18 @@ class SQLiteStore(SQLiteRows):
             f"`{self._path}` is locked by {holder}, and was for the {self._timeout_seconds:g} seconds that are waited"
             " (`CMBS_STORE_TIMEOUT_SECONDS`); try again"
         )
+
+
+def _has_types(row: Sequence[object], types: Sequence[type[object]]) -> bool:
+    return all(map(isinstance, row, types))
+
+
+def _decode_or_leave(raw: bytes) -> str | bytes:
+    """Text, or what is no UTF-8 as the bytes that it is."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 class InspectedSQLiteStore(SQLiteStore):

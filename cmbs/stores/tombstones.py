@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cmbs.errors import Conflict
+from cmbs.errors import Conflict, StoreUnavailable
 from cmbs.ledger import Delta, StoredEntry
 from cmbs.spi.elimination_store import RecoveredState
 
@@ -49,8 +49,11 @@ def write_universe(hypothesis_ids: frozenset[str]) -> bytes:
 
 
 def read_universe(kept: bytes) -> frozenset[str]:
-    """A universe from what `write_universe` gave."""
-    return frozenset(msgspec.json.decode(kept, type=list[str]))
+    """A universe from what `write_universe` gave; StoreUnavailable where it is something else."""
+    try:
+        return frozenset(msgspec.json.decode(kept, type=list[str]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise StoreUnavailable(f"the universe of a session cannot be read, see `cmbs fsck`: {exc}") from exc
 
 
 class Seal(NamedTuple):

@@ -17,6 +17,7 @@ from cmbs.ledger.state_digest import find_binding, last_digest_point
 from cmbs.spi.audit_log import Append, AuditLog, Opening, opening_of
 from cmbs.streams.checkpoints import Checkpointer, resume
 from cmbs.streams.kinds import Folding, S
+from cmbs.streams.reading import read_pages
 from cmbs.streams.seen_heads import SeenHeads
 from cmbs.streams.self_check import SelfCheck
 
@@ -207,15 +208,17 @@ class Streams(Generic[S]):
 
     def _continue(self, stream_id: str, state: S, head: Head) -> S:
         """The cached state and what followed it."""
-        if state.head == head:
+        known = state.head
+        if known == head:
             return state
-        following = self._log.read(stream_id, state.head.seq)
         try:
-            return self._kind.catch_up(stream_id, state, following) or state
+            for page in read_pages(self._log, stream_id, known.seq):
+                state = self._kind.catch_up(stream_id, state, page) or state
         except LedgerCorrupt:
-            if not self.seen.is_stored(stream_id, state.head):
-                raise self.seen.refuse(stream_id, state.head, head) from None
+            if not self.seen.is_stored(stream_id, known):
+                raise self.seen.refuse(stream_id, known, head) from None
             raise
+        return state
 
     def _open(self, stream_id: str) -> Opening | None:
         """What there is to begin with; None where no checkpoints are kept."""
@@ -230,6 +233,10 @@ class Streams(Generic[S]):
                 state, tail = resumed
                 try:
                     state = self._kind.catch_up(stream_id, state, tail) or state
+                    if opening.head is not None and state.head.seq < opening.head.seq:
+                        # The tail is longer than a page.
+                        for page in read_pages(self._log, stream_id, state.head.seq):
+                            state = self._kind.catch_up(stream_id, state, page) or state
                 except LedgerCorrupt:
                     # Named by the replay of the whole log, which may find more.
                     return self._replay(stream_id)
@@ -260,15 +267,22 @@ class Streams(Generic[S]):
 
     def _replay(self, stream_id: str) -> S:
         """The state from the whole log; the checkpoint that is missing, or was not believed, is made again."""
-        entries, checkpointer = self._log.read(stream_id), self._checkpointer
-        at = None if checkpointer is None else last_digest_point(len(entries) - 1, checkpointer.codec.spacing)
-        state = None
-        if checkpointer is not None and at is not None:
-            state = self._kind.catch_up(stream_id, None, entries[:at])
-            frozen = b"" if state is None else checkpointer.codec.freeze(state)
-            if find_binding(frozen, entries[at]) is not None:
-                checkpointer.put(stream_id, at, frozen)
-        state = self._kind.catch_up(stream_id, state, entries[at or 0 :])
+        head, checkpointer = self._log.head(stream_id), self._checkpointer
+        at = None
+        if checkpointer is not None and head is not None:
+            at = last_digest_point(head.seq, checkpointer.codec.spacing)
+        state: S | None = None
+        seq = -1
+        for page in read_pages(self._log, stream_id):
+            rest = page
+            if checkpointer is not None and at is not None and seq < at <= seq + len(page):
+                before, rest = page[: at - seq - 1], page[at - seq - 1 :]
+                state = self._kind.catch_up(stream_id, state, before) if before else state
+                frozen = b"" if state is None else checkpointer.codec.freeze(state)
+                if find_binding(frozen, rest[0]) is not None:
+                    checkpointer.put(stream_id, at, frozen)
+            state = self._kind.catch_up(stream_id, state, rest)
+            seq += len(page)
         if state is None:
             raise LedgerCorrupt(stream_id, 0, "the log is empty")
         with self._lock:

@@ -8,9 +8,21 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import Head, StoredEntry, hash_entry
 from cmbs.ledger.entry import check_link, read_link
 from cmbs.ledger.event_tree import BLOCK_EVENTS, EventTree, split_hashes
-from cmbs.spi.audit_log import AuditLog, EntryLog
+from cmbs.spi.audit_log import PAGE_BYTES, AuditLog, EntryLog
 
 _EVENTS_READ_AT_ONCE = 16 * BLOCK_EVENTS
+
+
+def read_pages(log: EntryLog, stream_id: str, after: int = -1, limit: int | None = None) -> Iterator[list[StoredEntry]]:
+    """The entries beyond `after`, at most `limit`, as the log has them: nothing is verified. One page is in memory."""
+    while limit is None or limit > 0:
+        wanted = _EVENTS_READ_AT_ONCE if limit is None else min(limit, _EVENTS_READ_AT_ONCE)
+        page = log.read(stream_id, after, wanted, PAGE_BYTES)
+        if not page:
+            return
+        yield page
+        after += len(page)
+        limit = None if limit is None else limit - len(page)
 
 
 def read_entries(
@@ -27,10 +39,11 @@ def read_entries(
         first = seq + 1 - (seq + 1) % BLOCK_EVENTS
         stop = min(end, first + _EVENTS_READ_AT_ONCE - 1)
         hashes = _read_hashes(log, stream_id, tree, first, stop)
-        for stored in log.read(stream_id, seq, stop - seq):
-            seq += 1
-            _check_hash(stream_id, seq, stored, hashes[seq - first])
-            yield stored
+        for page in read_pages(log, stream_id, seq, stop - seq):
+            for stored in page:
+                seq += 1
+                _check_hash(stream_id, seq, stored, hashes[seq - first])
+                yield stored
         if seq < stop:
             raise _missing(stream_id, seq + 1, tree.size - 1)
 
@@ -54,16 +67,14 @@ def read_chain(log: EntryLog, stream_id: str, head: Head) -> Iterator[StoredEntr
     that the head commits to all of them.
     """
     last: Head | None = None
-    while last is None or last.seq < head.seq:
-        after = -1 if last is None else last.seq
-        entries = log.read(stream_id, after, min(_EVENTS_READ_AT_ONCE, head.seq - after))
-        if not entries:
-            raise _missing(stream_id, after + 1, head.seq)
-        for stored in entries:
+    for page in read_pages(log, stream_id, -1, head.seq + 1):
+        for stored in page:
             last = Head(check_link(stream_id, last, stored).seq, stored.event_hash)
             if last.seq == head.seq and last != head:
                 raise LedgerCorrupt(stream_id, last.seq, f"it is not the recorded head `{head.event_hash.hex()}`")
             yield stored
+    if last is None or last.seq < head.seq:
+        raise _missing(stream_id, 0 if last is None else last.seq + 1, head.seq)
 
 
 def _read_hashes(log: AuditLog, stream_id: str, tree: EventTree, first: int, last: int) -> list[bytes]:

@@ -14,7 +14,7 @@ from threading import Lock
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import Head, check_head
 from cmbs.ledger.entry import check_link, hash_entry
-from cmbs.spi.audit_log import AuditLog
+from cmbs.spi.audit_log import PAGE_BYTES, AuditLog
 
 _log = logging.getLogger("cmbs.streams")
 # About 25 MB. A stream that was not used for so many others may come back older without being noticed here.
@@ -79,7 +79,7 @@ class SeenHeads:
             raise self.refuse(stream_id, seen, head)
         last = seen
         while last.seq < head.seq:
-            entries = self._log.read(stream_id, last.seq, min(_LINKS_AT_ONCE, head.seq - last.seq))
+            entries = self._log.read(stream_id, last.seq, min(_LINKS_AT_ONCE, head.seq - last.seq), PAGE_BYTES)
             if not entries:
                 break
             for stored in entries:

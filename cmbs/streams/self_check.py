@@ -15,7 +15,7 @@ from threading import Event, Lock, Thread
 from typing import Generic, NamedTuple
 
 from cmbs.errors import LedgerCorrupt, StoreUnavailable
-from cmbs.spi.audit_log import AuditLog
+from cmbs.spi.audit_log import PAGE_BYTES, AuditLog
 from cmbs.streams.kinds import Folding, S
 
 _log = logging.getLogger("cmbs.streams")
@@ -87,7 +87,7 @@ class SelfCheck(Generic[S]):
         seq = -1
         while seq < past.last_seq and not self._stop.is_set():
             began = time.monotonic()
-            entries = self._log.read(past.stream_id, seq, min(_EVENTS_AT_ONCE, past.last_seq - seq))
+            entries = self._log.read(past.stream_id, seq, min(_EVENTS_AT_ONCE, past.last_seq - seq), PAGE_BYTES)
             if not entries:
                 raise LedgerCorrupt(past.stream_id, seq + 1, "it is not there")
             state = self._kind.catch_up(past.stream_id, state, entries)

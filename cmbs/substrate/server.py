@@ -259,8 +259,11 @@ class SubstrateServer:
 
     def stored_entries(self, space_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
         """Entries beyond a seq, as the exact bytes that were hashed; LedgerCorrupt where they are others."""
-        space = self.current(space_id)
-        return list(read_entries(self.log, STREAM_PREFIX + space_id, space.tree, after, limit))
+        return list(self.iterate_entries(self.current(space_id), after, limit))
+
+    def iterate_entries(self, space: Space, after: int = -1, limit: int | None = None) -> Iterator[StoredEntry]:
+        """As `stored_entries` of a space that was read, one after the other: a page of them is in memory."""
+        return read_entries(self.log, STREAM_PREFIX + space.space_id, space.tree, after, limit)
 
     def entry(self, space: Space, seq: int) -> StoredEntry:
         """One entry of a space; LedgerCorrupt where the log has another."""

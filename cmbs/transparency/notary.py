@@ -18,7 +18,7 @@ from cmbs.errors import CmbsError, InvalidRequest, LedgerCorrupt, RecordNotFound
 from cmbs.ledger import Head
 from cmbs.ledger.merkle import EMPTY_ROOT
 from cmbs.spi import AuditLog, Clock, IdSource
-from cmbs.spi.audit_log import HEADS_STREAM, IDENTITY_PREFIX, Append, StaleHead
+from cmbs.spi.audit_log import HEADS_STREAM, IDENTITY_PREFIX, PAGE_BYTES, Append, StaleHead
 from cmbs.system import RandomIds, SystemClock
 from cmbs.transparency.kernel.checkpoint import Checkpoint
 from cmbs.transparency.kernel.documents import describe_record
@@ -332,7 +332,7 @@ class Notary:
         try:
             while self._heads is None or self._heads.head.seq < head.seq:
                 after = -1 if self._heads is None else self._heads.head.seq
-                entries = self._log.read(HEADS_STREAM, after, _ENTRIES_AT_ONCE)
+                entries = self._log.read(HEADS_STREAM, after, _ENTRIES_AT_ONCE, PAGE_BYTES)
                 if not entries:
                     raise LedgerCorrupt(HEADS_STREAM, after + 1, f"it is not there, and the head is at seq {head.seq}")
                 try:

@@ -10,7 +10,7 @@ from cmbs.ledger import Head
 from cmbs.ledger.entry import check_link
 from cmbs.ledger.merkle import CompactRange
 from cmbs.spi import AuditLog, stream_heads_of
-from cmbs.spi.audit_log import HEADS_PREFIX, RESERVED_PREFIXES
+from cmbs.spi.audit_log import HEADS_PREFIX, PAGE_BYTES, RESERVED_PREFIXES
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.records import HeadRecord
 
@@ -113,7 +113,7 @@ def grow_tree(
 ) -> tuple[CompactRange, Head | None]:
     """The tree with the entries up to `size`, whose hashes and links are checked on the way; LedgerCorrupt if bad."""
     while tree.size < size:
-        entries = log.read(stream_id, tree.size - 1, min(_ENTRIES_AT_ONCE, size - tree.size))
+        entries = log.read(stream_id, tree.size - 1, min(_ENTRIES_AT_ONCE, size - tree.size), PAGE_BYTES)
         if not entries:
             raise LedgerCorrupt(stream_id, tree.size, f"it is not there, and the head is at seq {size - 1}")
         for entry in entries:

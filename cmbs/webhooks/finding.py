@@ -17,7 +17,7 @@ from cmbs.ledger import StoredEntry
 from cmbs.messages import Verb
 from cmbs.spi.audit_log import SPACE_PREFIX, is_reserved
 from cmbs.spi.journal import JournalPlace
-from cmbs.streams.reading import read_entries
+from cmbs.streams.reading import read_entries, read_pages
 from cmbs.substrate.kernel.events import Asked, Propose, SpaceEvent, SpaceVerb
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.state import Space
@@ -103,12 +103,10 @@ class Finder:
 
     def _find_in(self, stream_id: str, places: list[JournalPlace], wanted: frozenset[EventType]) -> Iterator[Found]:
         first, last = places[0].seq, places[-1].seq
-        entries = self._belief.log.read(stream_id, first - 1, last - first + 1)
-        likely = [
-            place
-            for place in places
-            if place.seq - first >= len(entries) or _may_tell(entries[place.seq - first], wanted)
-        ]
+        # As far as there are entries: one that is missing is looked for below, and its stream found to be bad.
+        pages = read_pages(self._belief.log, stream_id, first - 1, last - first + 1)
+        may_tell = [_may_tell(stored, wanted) for page in pages for stored in page]
+        likely = [place for place in places if place.seq - first >= len(may_tell) or may_tell[place.seq - first]]
         if not likely:
             return
         if stream_id.startswith(SPACE_PREFIX):

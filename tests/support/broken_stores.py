@@ -212,15 +212,27 @@ class RaisesForAbsence(InMemoryStore):
 
 @breaks(AuditLogContract, "test_what_is_appended_comes_back_byte_for_byte_and_in_order")
 class WritesItsOwnJson(InMemoryStore):
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        kept = super().read(stream_id, after, limit)
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        kept = super().read(stream_id, after, limit, max_bytes)
         return [StoredEntry(each.raw.replace(b":", b": "), each.event_hash) for each in kept]
 
 
 @breaks(AuditLogContract, "test_reading_begins_beyond_a_seq_and_ends_at_a_limit")
 class ReadsFromTheSeqOn(InMemoryStore):
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        return super().read(stream_id, max(after - 1, -1), limit)
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        return super().read(stream_id, max(after - 1, -1), limit, max_bytes)
+
+
+@breaks(AuditLogContract, "test_reading_ends_with_the_bytes_that_are_wanted_and_gives_one_entry_in_any_case")
+class ReadsWhateverItsSize(InMemoryStore):
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        return super().read(stream_id, after, limit)
 
 
 @breaks(AuditLogContract, "test_entries_of_a_space_are_found_by_their_keys_and_by_their_hashes")

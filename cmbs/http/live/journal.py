@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -11,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from cmbs.api.streams import EventName, StreamEntry, StreamFault, StreamHead, StreamHeartbeat, StreamKind
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import InvalidRequest, LedgerCorrupt
+from cmbs.errors import BeliefServerError, InvalidRequest, LedgerCorrupt, StoreUnavailable
 from cmbs.http.exchange import cursor_of, encode_entry, from_cursor, whole_number
 from cmbs.http.live.feed import Item, Page, Place
 from cmbs.http.live.frames import encode_json
@@ -20,7 +19,7 @@ from cmbs.http.waiting import ANY_STREAM
 from cmbs.identity.kernel.scopes import Scope, grants_of
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor, ActorKind
-from cmbs.spi.audit_log import SPACE_PREFIX, is_reserved
+from cmbs.spi.audit_log import PAGE_BYTES, SPACE_PREFIX, is_reserved
 from cmbs.spi.journal import JournalLog
 from cmbs.streams.reading import read_entries
 
@@ -61,17 +60,32 @@ class JournalSource:
     def read(self, after: Place, limit: int) -> Page:
         """A page of them."""
         places = self._journal.journal(after, limit)
+        by_stream: dict[str, list[Place]] = {}
+        for place in places:
+            by_stream.setdefault(place.stream_id, []).append(place)
         items: dict[Place, Item] = {}
-        # Of each stream, what is in the page is read at once.
-        by_stream = sorted(places, key=lambda place: (place.stream_id, place.seq))
-        for stream_id, group in groupby(by_stream, key=lambda place: place.stream_id):
-            if stream_id.startswith(SPACE_PREFIX) or not is_reserved(stream_id):
-                items |= {item.place: item for item in self._read_stream(stream_id, list(group))}
-        return Page(
-            [items[place] for place in places if place in items], places[-1] if places else after, len(places) == limit
-        )
+        # Places from which on there was no room: the next page begins with the first of them.
+        left: set[Place] = set()
+        room = PAGE_BYTES
+        # Of each stream, what is in the page is read at once; streams in the order of their first place.
+        for stream_id, own in by_stream.items():
+            if is_reserved(stream_id) and not stream_id.startswith(SPACE_PREFIX):
+                continue
+            if room <= 0:
+                left.update(own)
+                break
+            for item in self._read_stream(stream_id, sorted(own, key=lambda place: place.seq), room):
+                items[item.place] = item
+                room -= len(item.frame)
+            if room <= 0:
+                left.update(place for place in own if place not in items)
+        # The first place is read, or nothing can be: it is passed over, so that a reader goes on.
+        end = next((number for number, place in enumerate(places) if number and place in left), len(places))
+        told = [items[place] for place in places[:end] if place in items]
+        return Page(told, places[end - 1] if places else after, len(places) == limit or end < len(places))
 
-    def _read_stream(self, stream_id: str, places: Sequence[Place]) -> list[Item]:
+    def _read_stream(self, stream_id: str, places: Sequence[Place], room: int) -> list[Item]:
+        """Items of these places of a stream, in their order; those for which there is room, but one in any case."""
         kind, name = split_name(stream_id)
         first, last = places[0].seq, places[-1].seq
         try:
@@ -79,13 +93,25 @@ class JournalSource:
                 tree = self._spaces.server.current(name).tree
             else:
                 tree = self._server.current_session(name).tree
-            entries = list(read_entries(self._server.log, stream_id, tree, first - 1, last - first + 1))
-        except LedgerCorrupt as exc:
+            if first < 0 or last >= tree.size:
+                raise LedgerCorrupt(stream_id, last, "the journal names it, and the stream does not reach it")
+            items: list[Item] = []
+            wanted = {place.seq: place for place in places}
+            entries = read_entries(self._server.log, stream_id, tree, first - 1, last - first + 1)
+            for seq, stored in enumerate(entries, first):
+                if seq in wanted:
+                    items.append(_build_item(wanted[seq], stored, kind, name))
+                    room -= len(items[-1].frame)
+                    if room <= 0:
+                        break
+        except StoreUnavailable:
+            raise
+        except BeliefServerError as exc:
             # The streams of others go on; of this one it is said where it broke.
             fault = StreamFault(kind, name, first, exc.code, exc.message)
             frame = encode_json(EventName.CORRUPT, fault, _name(places[-1]))
             return [Item(places[-1], frame, kind, name)]
-        return [_build_item(place, entries[place.seq - first], kind, name) for place in places]
+        return items
 
     def describe_head(self) -> tuple[Place, StreamHead]:
         """Where the log ends now."""

@@ -10,6 +10,7 @@ from cmbs.http.exchange import encode_entry
 from cmbs.http.live.feed import Item, Page, Place
 from cmbs.http.live.frames import encode_event
 from cmbs.ledger import Head, StoredEntry
+from cmbs.spi.audit_log import PAGE_BYTES, take_page
 from cmbs.streams.reading import read_entries
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.server import SubstrateServer
@@ -71,7 +72,7 @@ class SpaceSource(_OneStream):
 def _build_page(entries: Iterable[StoredEntry], after: Place, last: int) -> Page:
     items = []
     end = after
-    for stored in entries:
+    for stored in take_page(entries, PAGE_BYTES):
         end = Place(end.position + 1)
         items.append(Item(end, encode_event(EventName.ENTRY, encode_entry(stored), str(end.position))))
     return Page(items, end, end.position < last)

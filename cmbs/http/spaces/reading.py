@@ -42,7 +42,7 @@ from cmbs.identity.kernel.scopes import Scope
 from cmbs.ledger import Head
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import find_nearest
-from cmbs.spi.audit_log import Append
+from cmbs.spi.audit_log import PAGE_BYTES, Append, take_page
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Changes, MediaType, Propose, SpaceEvent, SpaceVerb
 from cmbs.substrate.kernel.insight.advice import advise_on_explanation
@@ -349,12 +349,13 @@ class SpaceReading:
         seq = -1 if after is None else whole_number("cursor", after[0])
         space, reader = self._open(request)
         decisions: list[schemas.DecisionItem] = []
-        for stored in self.server.stored_entries(space.space_id, seq, _MAX_ENTRIES_READ_FOR_A_PAGE):
-            if len(decisions) == limit:
+        room = PAGE_BYTES
+        for stored in self.server.iterate_entries(space, seq, _MAX_ENTRIES_READ_FOR_A_PAGE):
+            if len(decisions) == limit or room < 0:
                 break
             seq += 1
-            if seq <= space.head.seq:
-                decisions += self._show_decisions(space, read_space_event(stored), reader)
+            room -= len(stored.raw)
+            decisions += self._show_decisions(space, read_space_event(stored), reader)
         return _respond(schemas.DecisionsPage(decisions, cursor_of(str(seq)) if seq < space.head.seq else None))
 
     def _show_decisions(self, space: Space, event: SpaceEvent, reader: Reader) -> list[schemas.DecisionItem]:
@@ -383,9 +384,10 @@ class SpaceReading:
             if found is None:
                 raise EventNotFound(query["since_event_id"])
             seq = found
-        entries = self.server.stored_entries(space.space_id, seq, limit + 1)
-        events = [msgspec.Raw(encode_entry(each)) for each in entries[:limit]]
-        more = cursor_of(str(seq + limit)) if len(entries) > limit else None
+        entries = take_page(self.server.iterate_entries(space, seq, limit), PAGE_BYTES)
+        events = [msgspec.Raw(encode_entry(each)) for each in entries]
+        last = seq + len(entries)
+        more = cursor_of(str(last)) if last < space.head.seq else None
         return _respond(build_answer(schemas.SpaceAuditResponse, events=events, next_cursor=more))
 
     async def explain_decision(self, request: Request) -> Response:

@@ -7,6 +7,7 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -189,6 +190,15 @@ def _find_conclusion(event: SpaceEvent) -> tuple[str, str] | None:
     return None if session_id is None or event_id is None else (session_id, event_id)
 
 
+class _Place(NamedTuple):
+    """Where an event of a space is: of a long one, not all events are held together."""
+
+    stream_id: str
+    seq: int
+    event_id: str
+    ts: str
+
+
 def verify_belief_pins(
     entries: Iterable[StoredEntry],
     session_logs: Mapping[str, Sequence[StoredEntry]],
@@ -201,58 +211,60 @@ def verify_belief_pins(
     How many there were. Each session is verified whole. LedgerCorrupt names the first step that recorded something else
     than the session said at the audit head that the step pins, or a session whose log is not there.
     """
-    pins: dict[str, list[tuple[SpaceEvent, BeliefReading]]] = {}
-    conclusions: dict[str, list[tuple[SpaceEvent, str]]] = {}
+    pins: dict[str, list[tuple[_Place, BeliefReading]]] = {}
+    conclusions: dict[str, list[tuple[_Place, str]]] = {}
     for stored in entries:
         event = read_space_event(stored)
+        body = event.body
+        place = _Place(body.stream_id, body.seq, body.event_id, body.ts)
         for reading in readings_in(event):
-            pins.setdefault(reading.session_id, []).append((event, reading))
+            pins.setdefault(reading.session_id, []).append((place, reading))
         concluded = _find_conclusion(event)
         if concluded is not None:
-            conclusions.setdefault(concluded[0], []).append((event, concluded[1]))
+            conclusions.setdefault(concluded[0], []).append((place, concluded[1]))
     for session_id in sorted({*pins, *conclusions}):
         if among is not None and session_id not in among:
             continue
         log = session_logs.get(session_id, ())
         session = verify_session(session_id, log) if log else None
         _check_pins(session_id, session, log, sorted(pins.get(session_id, ()), key=lambda each: each[1].head_seq))
-        for event, event_id in conclusions.get(session_id, ()):
-            _check_conclusion(session_id, session, event, event_id)
+        for place, event_id in conclusions.get(session_id, ()):
+            _check_conclusion(session_id, session, place, event_id)
     return sum(map(len, pins.values())) + sum(map(len, conclusions.values()))
 
 
-def _check_conclusion(session_id: str, session: Session | None, event: SpaceEvent, event_id: str) -> None:
+def _check_conclusion(session_id: str, session: Session | None, place: _Place, event_id: str) -> None:
     if session is None:
-        raise _bad_pin(event, f"the log of session `{session_id}` is not there")
+        raise _bad_pin(place, f"the log of session `{session_id}` is not there")
     seq = session.events.position(event_id)
     if seq is None or session.conclusions.get(seq) is None:
-        raise _bad_pin(event, f"session `{session_id}` has no conclusion `{event_id}`")
+        raise _bad_pin(place, f"session `{session_id}` has no conclusion `{event_id}`")
 
 
 def _check_pins(
     session_id: str,
     session: Session | None,
     log: Sequence[StoredEntry],
-    pinned: Sequence[tuple[SpaceEvent, BeliefReading]],
+    pinned: Sequence[tuple[_Place, BeliefReading]],
 ) -> None:
-    for event, reading in pinned:
+    for place, reading in pinned:
         if not reading.found:
             # A session may be declared later, never earlier.
-            if session is not None and _read_ts(log[0]) < event.body.ts:
-                raise _bad_pin(event, f"session `{session_id}` was there, and was recorded as not found")
+            if session is not None and _read_ts(log[0]) < place.ts:
+                raise _bad_pin(place, f"session `{session_id}` was there, and was recorded as not found")
             continue
         if session is None:
-            raise _bad_pin(event, f"the log of session `{session_id}` is not there")
+            raise _bad_pin(place, f"the log of session `{session_id}` is not there")
         if not 0 <= reading.head_seq <= session.head.seq:
-            raise _bad_pin(event, f"session `{session_id}` has no event {reading.head_seq}")
+            raise _bad_pin(place, f"session `{session_id}` has no event {reading.head_seq}")
         without = None if isinstance(reading.independent, msgspec.UnsetType) else reading.independent.actor_id
         if reading != reading_of(session, reading.head_seq, log[reading.head_seq].event_hash, without):
-            raise _bad_pin(event, f"session `{session_id}` said something else at event {reading.head_seq}")
+            raise _bad_pin(place, f"session `{session_id}` said something else at event {reading.head_seq}")
 
 
 def _read_ts(declaration: StoredEntry) -> str:
     return str(msgspec.json.decode(declaration.raw)["ts"])
 
 
-def _bad_pin(event: SpaceEvent, reason: str) -> LedgerCorrupt:
-    return LedgerCorrupt(event.body.stream_id, event.body.seq, reason, event.body.event_id)
+def _bad_pin(place: _Place, reason: str) -> LedgerCorrupt:
+    return LedgerCorrupt(place.stream_id, place.seq, reason, place.event_id)

@@ -69,8 +69,10 @@ class _PlainLog:
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         return self._log.sessions(after, limit)
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        return self._log.read(stream_id, after, limit)
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        return self._log.read(stream_id, after, limit, max_bytes)
 
 
 def write_sessions(count: int, ids: int = 0, start: str = "2026-01-01T00:00:00Z") -> list[Append]:

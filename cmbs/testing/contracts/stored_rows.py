@@ -77,6 +77,19 @@ class StoredRowsContract:
             after = page.events[-1]["seq"]
         assert seen == [0, 1, 2, 3, 4]
 
+    def test_a_page_ends_with_the_bytes_that_are_wanted(self, store: StoreWithRows) -> None:
+        """One row is there in any case, and what stands beside comes with the last page, whatever ended it."""
+        items = stream(events=5)
+        store.append(items)
+        seen: list[object] = []
+        after: object = None
+        for wanted in (0, len(items[1].entry.raw) + len(items[2].entry.raw), 2**31):
+            page = store.rows(items[0].stream_id, after, PAGE, wanted)
+            seen.append([row["seq"] for row in page.events])
+            assert (page.beside is None) == (wanted < 2**31)
+            after = page.events[-1]["seq"]
+        assert seen == [[0], [1, 2], [3, 4]]
+
     def test_the_keys_of_a_space_are_those_that_are_expected(self, store: StoreWithRows) -> None:
         """Page by page, value by value."""
         items = space_stream()

@@ -309,8 +309,10 @@ class ChangedEntry(InMemoryStore):
     def head(self, stream_id: str) -> Any:
         return self._inner.head(stream_id)
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        entries = self._inner.read(stream_id, after, limit)
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        entries = self._inner.read(stream_id, after, limit, max_bytes)
         name, seq = self._place
         if name == stream_id and after < seq <= after + len(entries):
             changed = entries[seq - after - 1]
@@ -346,9 +348,11 @@ class RewrittenEntry(InMemoryStore):
         is_rewritten = stream_id == self._rewritten
         return Head(len(entries) - 1, entries[-1].event_hash) if is_rewritten else self._inner.head(stream_id)
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
         if stream_id != self._rewritten:
-            return self._inner.read(stream_id, after, limit)
+            return self._inner.read(stream_id, after, limit, max_bytes)
         return self._entries[after + 1 : None if limit is None else after + 1 + limit]
 
     def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:

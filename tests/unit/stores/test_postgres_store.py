@@ -171,8 +171,10 @@ def test_what_was_appended_in_an_exclusive_block_that_failed_is_not_there(store:
 
 
 class WithoutSingleReads(PostgresStore):
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        raise StoreUnavailable(f"`{stream_id}` was read beyond {after}, up to {limit}")
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
+        raise StoreUnavailable(f"`{stream_id}` was read beyond {after}, up to {limit} and {max_bytes}")
 
 
 def checkpointed(fixture: StoreFixture, seq: int) -> str:

@@ -294,11 +294,13 @@ def test_a_session_that_takes_long_to_load_does_not_hold_up_another_one(sqlite_f
     loading, go_on = threading.Event(), threading.Event()
 
     class SlowlyRead(SQLiteStore):
-        def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        def read(
+            self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+        ) -> list[StoredEntry]:
             if stream_id == slow:
                 loading.set()
                 assert go_on.wait(FOR_EVER)
-            return super().read(stream_id, after, limit)
+            return super().read(stream_id, after, limit, max_bytes)
 
     slow = declared(sqlite_fixture.open())
     server = sqlite_fixture.open(store=SlowlyRead(sqlite_fixture.path))

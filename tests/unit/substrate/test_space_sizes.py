@@ -56,9 +56,11 @@ class CountingStore(BlockingStore):
     reads = 0
     entries_read = 0
 
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+    def read(
+        self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[StoredEntry]:
         self.reads += 1
-        entries = super().read(stream_id, after, limit)
+        entries = super().read(stream_id, after, limit, max_bytes)
         self.entries_read += len(entries)
         return entries
 
