@@ -23,11 +23,11 @@ from cmbs.transparency.stream_trees import describe_fork
 class CheckpointSource(Protocol):
     """What a server says of its checkpoints. Nothing of it is believed before it was checked."""
 
-    def checkpoint(self) -> Note:
-        """The last checkpoint."""
+    def checkpoint(self) -> Note | Fault:
+        """The last checkpoint, or why there is none."""
 
-    def consistency(self, size: int) -> tuple[Note, list[bytes]]:
-        """The last checkpoint, and the path to it from a size."""
+    def consistency(self, size: int) -> tuple[Note, list[bytes]] | Fault:
+        """The last checkpoint, and the path to it from a size; or why the server proves nothing."""
 
     def growth(self, record: HeadRecord) -> bytes | Fault:
         """What is to prove that a session or a space still begins with what was recorded of it."""
@@ -88,21 +88,27 @@ def _check_growth(record: HeadRecord, server: CheckpointSource) -> Fault | None:
 def check_against_server(kept: Sequence[Note], server: CheckpointSource, keys: Sequence[LogKey]) -> list[Fault]:
     """Whether what a server signs now continues every kept checkpoint."""
     current = server.checkpoint()
+    if isinstance(current, Fault):
+        return [current]
     fault = check_signature(current, keys)
     if fault is not None:
         return [fault]
-    faults: list[Fault] = []
-    for note in kept:
-        checkpoint = Checkpoint.parse(note.text)
-        fault = _check_went_back(checkpoint, Checkpoint.parse(current.text))
-        if fault is None:
-            newer, path = server.consistency(checkpoint.size)
-            fault = check_signature(newer, keys)
-            fault = fault or _check_went_back(checkpoint, Checkpoint.parse(newer.text))
-            fault = fault or compare_checkpoints(checkpoint, Checkpoint.parse(newer.text), path)
-        if fault is not None:
-            faults.append(fault)
-    return faults
+    faults = [_check_continues(Checkpoint.parse(note.text), current, server, keys) for note in kept]
+    # A server over a database that was put back says the same of each.
+    return list(dict.fromkeys(fault for fault in faults if fault is not None))
+
+
+def _check_continues(kept: Checkpoint, current: Note, server: CheckpointSource, keys: Sequence[LogKey]) -> Fault | None:
+    fault = _check_went_back(kept, Checkpoint.parse(current.text))
+    if fault is not None:
+        return fault
+    answer = server.consistency(kept.size)
+    if isinstance(answer, Fault):
+        return answer
+    newer, path = answer
+    fault = check_signature(newer, keys)
+    fault = fault or _check_went_back(kept, Checkpoint.parse(newer.text))
+    return fault or compare_checkpoints(kept, Checkpoint.parse(newer.text), path)
 
 
 def _check_went_back(kept: Checkpoint, current: Checkpoint) -> Fault | None:

@@ -48,12 +48,13 @@ def list_names(log: AuditLog) -> tuple[list[str], list[Finding]]:
 
 
 def print_findings(stream_id: str | None, findings: Iterable[Finding]) -> bool:
-    """Print what is wrong; whether anything is."""
+    """Print what is wrong, and what is worth a look; whether anything is wrong."""
     found = False
     for finding in findings:
-        found = True
+        found |= not finding.is_note
+        word = "note" if finding.is_note else "bad "
         # In one line, whatever is in it.
-        err.print(visible(f"bad  {stream_id}: {finding}" if stream_id is not None else f"bad  {finding}"))
+        err.print(visible(f"{word} {stream_id}: {finding}" if stream_id is not None else f"{word} {finding}"))
     return found
 
 

@@ -21,8 +21,9 @@ from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.asking import connect_to_server
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, read_input
 from cmbs.cli.served_checkpoints import ServedCheckpoints
-from cmbs.errors import InvalidRequest, LimitExceeded
+from cmbs.errors import InvalidRequest, LedgerCorrupt, LimitExceeded
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.system import SystemClock
 from cmbs.tee.access import visible
 from cmbs.transparency.kernel.checkpoint import Checkpoint, list_reachable, parse_keys
@@ -80,11 +81,14 @@ def show(
     with failing_cleanly():
         if (file is None) == (not server):
             raise InvalidRequest("name the file of the signing key, or `--server`")
+        note: Note | Fault | None
         if file is not None:
             note = KeyFiles(file).read_note()
         else:
             with connect_to_server(server) as client:
                 note = ServedCheckpoints(client).checkpoint()
+        if isinstance(note, Fault):
+            raise LedgerCorrupt(HEADS_STREAM, 0, str(note))
         if note is None:
             raise InvalidRequest("no checkpoint was signed yet")
         print(note.encoded, end="")

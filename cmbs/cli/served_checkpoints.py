@@ -12,7 +12,7 @@ from cmbs.errors import EventNotFound, LedgerCorrupt, SessionNotFound, SpaceNotF
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.transparency.kernel.checkpoint import parse_keys
 from cmbs.transparency.kernel.documents import parse_path
-from cmbs.transparency.kernel.faults import Fault, FaultKind
+from cmbs.transparency.kernel.faults import Fault, FaultKind, read_admission
 from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.published import LogKeys
 from cmbs.transparency.kernel.records import HeadRecord
@@ -24,17 +24,23 @@ class ServedCheckpoints:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def checkpoint(self) -> Note:
-        """The last checkpoint."""
-        return Note.parse(self._client.get_checkpoint().note)
+    def checkpoint(self) -> Note | Fault:
+        """The last checkpoint, or why there is none."""
+        try:
+            return Note.parse(self._client.get_checkpoint().note)
+        except LedgerCorrupt as exc:
+            return _read_admission(exc)
 
     def keys(self) -> LogKeys:
         """The public keys."""
         return parse_keys(self._ask("get_checkpoint_keys"))
 
-    def consistency(self, size: int) -> tuple[Note, list[bytes]]:
-        """The last checkpoint, and the path to it from a size."""
-        proof = self._client.prove_consistency(from_=size)
+    def consistency(self, size: int) -> tuple[Note, list[bytes]] | Fault:
+        """The last checkpoint, and the path to it from a size; or why the server proves nothing."""
+        try:
+            proof = self._client.prove_consistency(from_=size)
+        except LedgerCorrupt as exc:
+            return _read_admission(exc)
         return Note.parse(proof.note), parse_path(proof.path)
 
     def growth(self, record: HeadRecord) -> bytes | Fault:
@@ -55,3 +61,7 @@ class ServedCheckpoints:
         """An answer as it was sent: its own reader says what is wrong with it."""
         call = build_call(find_operation(operation_id), arguments)
         return bytes(self._client.send(replace(call, answer=msgspec.Raw)))
+
+
+def _read_admission(error: LedgerCorrupt) -> Fault:
+    return read_admission(str(error.details.get("reason", error.message)))

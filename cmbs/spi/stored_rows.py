@@ -41,6 +41,8 @@ class Finding(msgspec.Struct, frozen=True):
     column: str = ""
     stored: object = None
     expected: object = None
+    # Worth a look, and nothing that makes a store bad.
+    is_note: bool = False
 
     def __str__(self) -> str:
         place = ".".join(part for part in (self.table, self.column) if part)

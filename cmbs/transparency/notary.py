@@ -22,7 +22,7 @@ from cmbs.spi.audit_log import HEADS_STREAM, IDENTITY_PREFIX, PAGE_BYTES, Append
 from cmbs.system import RandomIds, SystemClock
 from cmbs.transparency.kernel.checkpoint import Checkpoint
 from cmbs.transparency.kernel.documents import describe_record
-from cmbs.transparency.kernel.faults import Fault, FaultKind
+from cmbs.transparency.kernel.faults import NOT_SIGNED, Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.published import LogKeys, RecordProof
 from cmbs.transparency.kernel.records import (
@@ -153,7 +153,7 @@ class Notary:
         try:
             note = self._record_and_sign()
         except _Refusal as exc:
-            raise LedgerCorrupt(HEADS_STREAM, 0, f"no checkpoint is signed: {exc}") from exc
+            raise LedgerCorrupt(HEADS_STREAM, 0, f"{NOT_SIGNED}{exc}") from exc
         return self._cosign(note) if self._witnesses else note
 
     def checkpoint(self) -> Note:
@@ -198,7 +198,7 @@ class Notary:
     def check_ready(self) -> None:
         """StoreUnavailable where nothing is signed: the database does not continue what was, or the key is unusable."""
         if self._fault is not None:
-            raise StoreUnavailable(f"no checkpoint is signed: {self._fault}")
+            raise StoreUnavailable(f"{NOT_SIGNED}{self._fault}")
         self._files.check()
 
     # --- its life ---

@@ -379,6 +379,24 @@ def test_a_server_signs_and_has_it_cosigned_and_a_client_checks_it(tmp_path: Pat
         assert "bad  emptied: the server signs size 0 now, and it had signed size 1: it went back" in ran.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.req("TLOG-CHECK-02", "TLOG-REFUSE-01")
+def test_a_server_names_an_older_and_an_emptied_database_itself_to_who_asks(sqlite: Kept, tmp_path: Path) -> None:
+    sqlite.server.close()
+
+    def check() -> list[str]:
+        with _unready(tmp_path) as client:
+            code, said = sqlite.check("note", "older", options=("--server", str(client.base_url).rstrip("/")))
+        assert code == 1, said
+        return said.splitlines()
+
+    sqlite.put_back()
+    older = "the database has 2 records, and size 4 was signed: it is an older copy"
+    assert check() == [f"bad  older copy: the server says: {older}"]
+    sqlite.fixture.path.unlink()
+    assert check() == ["bad  emptied: the server says: the database has no records, and size 4 was signed"]
+
+
 @contextmanager
 def _witness(directory: Path, log: str) -> Iterator[str]:
     """A witness as a process of its own; its URL."""

@@ -25,6 +25,10 @@ class FaultKind(StrEnum):
     UNUSABLE_FILES = "unusable files"
 
 
+# How a server begins to say why it signs nothing.
+NOT_SIGNED = "no checkpoint is signed: "
+
+
 class Fault(NamedTuple):
     """One thing that is wrong; `stream_id` is empty where it is about the whole log."""
 
@@ -34,3 +38,12 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}: {f'{self.stream_id}: ' if self.stream_id else ''}{self.message}"
+
+
+def read_admission(text: str) -> Fault:
+    """What a server that signs nothing says of its own database; what names no fault proves nothing."""
+    said = text.removeprefix(NOT_SIGNED)
+    for kind in FaultKind:
+        if said.startswith(f"{kind}: "):
+            return Fault(kind, f"the server says: {said.removeprefix(f'{kind}: ')}")
+    return Fault(FaultKind.UNPROVED, f"the server says: {text}")

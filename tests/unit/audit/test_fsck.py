@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
@@ -22,13 +23,14 @@ from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
 from cmbs.cli.checking import Pace
 from cmbs.identity.kernel.scopes import Role
-from cmbs.identity.registry import KeyRegistry
+from cmbs.identity.kernel.stream import CreateKey, KeyCommand
+from cmbs.identity.registry import COMMAND_LINE, KeyRegistry
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import RegisterTool
-from cmbs.testing import ManualClock, SequentialIds
+from cmbs.testing import FailingLog, ManualClock, SequentialIds
 from cmbs.testing.streams import stream
 from cmbs.transparency.kernel.records import HeadRecord, Stamp, decide
 from cmbs.transparency.stream_trees import StreamTrees
@@ -290,6 +292,54 @@ def test_an_actor_is_held_against_the_register_of_keys() -> None:
     assert len(imported) == len(said) - 1
     assert check_stream(InMemoryStore(), STREAM, ActorCheck(InMemoryStore())).events == 0
     world.close()
+
+
+@pytest.mark.req("FSCK-04")
+def test_a_clock_that_was_wrong_is_worth_a_look_and_an_actor_before_its_key_is_forged(fixture: StoreFixture) -> None:
+    store, clock, behind = fixture.store(), ManualClock("2026-01-02T00:00:00Z"), ManualClock("2026-01-01T00:00:00Z")
+    registry = KeyRegistry(store, clock=clock, ids=SequentialIds(1))
+    key = registry.create(ActorKind.OPERATOR, "root", roles=[Role.OPERATOR]).key
+    with closing(World(store, clock=behind, space=7)) as world:
+        world.create()
+        # The clock of this server is a day behind that of the one where the key was made.
+        world.say(RegisterTool(caller_tool("a")), key.actor)
+        # And it jumps ahead, before the key is revoked.
+        behind.advance(timedelta(days=3))
+        world.say(RegisterTool(caller_tool("b")), key.actor)
+        registry.revoke(key.key_id, "lost")
+        findings = check_stream(store, STREAM, ActorCheck(store)).findings
+        assert [(each.seq, each.is_note) for each in findings] == [(1, True), (2, True)]
+        assert "clock: it is dated" in str(findings[0])
+        assert "was written after that" in str(findings[0])
+        assert "was written before that" in str(findings[1])
+        # One that acts after the revocation is no matter of clocks, nor is one that acted before its key was made.
+        world.say(RegisterTool(caller_tool("c")), key.actor)
+        early = structs.replace(key.actor, key_id="0" * 16)
+        world.say(RegisterTool(caller_tool("d")), early)
+        clock.advance(timedelta(days=9))
+        made = structs.replace(key, key_id="0" * 16, key_hash="1" * 64)
+        registry._write(KeyCommand(CreateKey(made), COMMAND_LINE))
+        *_, late, forged = check_stream(store, STREAM, ActorCheck(store)).findings
+        assert [(each.seq, each.is_note) for each in (late, forged)] == [(3, False), (4, False)]
+        assert "was revoked before" in str(late)
+        assert "was made later" in str(forged)
+
+
+@pytest.mark.req("FSCK-04")
+def test_an_actor_is_judged_by_time_alone_where_the_order_of_entries_is_not_told() -> None:
+    inner, clock = InMemoryStore(), ManualClock("2026-01-02T00:00:00Z")
+    key = (
+        KeyRegistry(inner, clock=clock, ids=SequentialIds(1))
+        .create(ActorKind.OPERATOR, "root", roles=[Role.OPERATOR])
+        .key
+    )
+    with closing(World(inner, clock=ManualClock("2026-01-01T00:00:00Z"), space=7)) as world:
+        world.create()
+        world.say(RegisterTool(caller_tool("a")), key.actor)
+        plain = FailingLog(inner)
+        (finding,) = check_stream(plain, STREAM, ActorCheck(plain)).findings
+        assert not finding.is_note
+        assert "was made later" in str(finding)
 
 
 # --- a store in use, and a long stream ---

@@ -16,7 +16,7 @@ from cmbs.belief import reader
 from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
 from cmbs.http.live import journal, sources
-from cmbs.http.live.feed import Page, Place
+from cmbs.http.live.feed import Page, Place, Source
 from cmbs.http.live.journal import JournalSource
 from cmbs.http.live.sources import SessionSource, SpaceSource
 from cmbs.http.service import Service
@@ -114,7 +114,7 @@ def test_followers_are_told_every_event_once_in_pages_of_so_many_bytes(served: S
             assert len(pages) < 1_000
         return pages
 
-    told = [
+    told: list[tuple[Source, Place, int | None]] = [
         (SessionSource(served.belief, served.session_id), Place(-1), len(served.store.read(served.session_id))),
         (SpaceSource(served.spaces, SPACE), Place(-1), len(served.store.read(f"space:{SPACE}"))),
         (JournalSource(served.belief, Spaces(served.belief, served.spaces)), JOURNAL_BEGINNING, None),
