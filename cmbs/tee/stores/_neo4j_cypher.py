@@ -29,39 +29,46 @@ MARKS = "MATCH (g:TeeGraph {id: 0}) RETURN collect([coalesce(g.format, 0), g.fin
 LOCK_GRAPH = "MATCH (g:TeeGraph {id: 0}) SET g.locked = true WITH g"
 LOCK_INCIDENT = "MATCH (i:TeeIncident {id: $incident}) SET i.locked = true WITH i"
 
+# The planner goes by statistics, which may be those of an almost empty graph, and keeps a plan while the graph grows: it
+# may read all nodes, or all edges of a node that everything depends on, once for each row. So a node is named with its
+# index, and an edge only once both its ends are found. `MERGE` takes no hint, and needs none: it always seeks.
+_NODE = "MATCH (n:TeeNode {id: %s}) USING INDEX SEEK n:TeeNode(id)"
+_ENDS = """
+MATCH (s:TeeNode {id: edge[0]}) USING INDEX SEEK s:TeeNode(id)
+MATCH (t:TeeNode {id: edge[1]}) USING INDEX SEEK t:TeeNode(id)
+"""
+_EDGE = f"{_ENDS} CALL (s, t, edge) {{ MATCH (s)-[r:{EDGES}]->(t) WHERE type(r) = edge[2] RETURN r }}"
+
 VERSION = f"{LOCK_GRAPH} RETURN g.version"
 IDENTITY = f"{LOCK_GRAPH} RETURN g.tee_id, g.stands_in_for"
 STAND_IN = "MATCH (g:TeeGraph {id: 0}) SET g.stands_in_for = g.stands_in_for + $tee_ids"
-KNOWN_NODES = "UNWIND $ids AS id MATCH (n:TeeNode {id: id}) RETURN collect(n.wire)"
-KNOWN_EDGES = f"""
-UNWIND $edges AS edge
-MATCH (s:TeeNode {{id: edge[0]}}) MATCH (t:TeeNode {{id: edge[1]}}) MATCH (s)-[r:{EDGES}]->(t)
-WHERE type(r) = edge[2] RETURN collect(r.wire)
-"""
+KNOWN_NODES = f"UNWIND $ids AS id {_NODE % 'id'} RETURN collect(n.wire)"
+KNOWN_EDGES = f"UNWIND $edges AS edge {_EDGE} RETURN collect(r.wire)"
 GROW = "MATCH (g:TeeGraph {id: 0}) SET g.version = $version"
 CREATE_NODES = """
 UNWIND $rows AS row MERGE (n:TeeNode {id: row[0]})
 SET n:%s, n.born = $version, n.wire = row[1], n.type = $type, n.label = row[2], n.hypothetical = row[3],
   n.sources = row[4]
 """
-MAKE_CERTAIN = """
-UNWIND $rows AS row MATCH (n:TeeNode {id: row[0]}) SET n.wire = row[1], n.hypothetical = false
-"""
+MAKE_CERTAIN = f"UNWIND $rows AS row {_NODE % 'row[0]'} SET n.wire = row[1], n.hypothetical = false"
 # Which of the proposed provenance is known, and what of each thing is known beside it.
-KNOWN_PROVENANCE = "UNWIND $keys AS key MATCH (:TeeProvenance {of: key[0], key: key[1]}) RETURN collect(key)"
+KNOWN_PROVENANCE = """
+UNWIND $keys AS key MATCH (p:TeeProvenance {of: key[0], key: key[1]}) USING INDEX SEEK p:TeeProvenance(of, key)
+RETURN collect(key)
+"""
 ADD_PROVENANCE = """
 UNWIND $rows AS row CREATE (:TeeProvenance {of: row[0], key: row[1], kind: $kind, source: row[2], trigger: row[3],
   said_at: datetime({epochSeconds: row[4], nanosecond: row[5]}), wire: row[6], version: $version, place: row[7]})
 """
 # A list without a bound would be written anew with every merge. TeeProvenance has what is left out.
-ADD_NODE_SOURCES = """
-UNWIND $rows AS row MATCH (n:TeeNode {id: row[0]})
+ADD_NODE_SOURCES = f"""
+UNWIND $rows AS row {_NODE % "row[0]"}
 WITH n, row[1] AS said, coalesce(n.sources, []) AS known WHERE size(known) < $most
 SET n.sources = (known + [each IN said WHERE NOT each IN known])[..$most]
 """
-ADD_EDGE_SOURCES = """
-UNWIND $rows AS row MATCH (s:TeeNode {id: row[0]}) MATCH (t:TeeNode {id: row[1]}) MATCH (s)-[r:%s]->(t)
-WITH r, row[2] AS said, coalesce(r.sources, []) AS known WHERE size(known) < $most
+ADD_EDGE_SOURCES = f"""
+UNWIND $rows AS edge {_ENDS} CALL (s, t) {{ MATCH (s)-[r:%s]->(t) RETURN r }}
+WITH r, edge[2] AS said, coalesce(r.sources, []) AS known WHERE size(known) < $most
 SET r.sources = (known + [each IN said WHERE NOT each IN known])[..$most]
 """
 # What was said after the birth of the things of a view; most things have none.
@@ -70,9 +77,8 @@ MATCH (p:TeeProvenance) WHERE p.kind = $kind WITH p ORDER BY p.version, p.place
 RETURN collect([p.of, p.wire])
 """
 PUT_ENDS = "UNWIND $ids AS id MERGE (:TeeNode {id: id})"
-CREATE_EDGES = """
-UNWIND $rows AS row MATCH (s:TeeNode {id: row[0]}) MATCH (t:TeeNode {id: row[1]})
-CREATE (s)-[:%s {born: $version, wire: row[2], sources: row[3]}]->(t)
+CREATE_EDGES = f"""
+UNWIND $rows AS edge {_ENDS} CREATE (s)-[:%s {{born: $version, wire: edge[2], sources: edge[3]}}]->(t)
 """
 
 CREATE_INCIDENT = """
@@ -90,26 +96,26 @@ COLLECT {{ MATCH (u:TeeUniverse {{incident: $incident}}) WHERE u.part IS NOT NUL
 """
 NODE_TOMBSTONED = f"""
 {LOCK_INCIDENT} RETURN
-COLLECT {{ UNWIND $keys AS key MATCH (n:TeeNode {{id: key[0]}}) WHERE n.born <= i.anchor RETURN key }},
-COLLECT {{ UNWIND $keys AS key MATCH (:TeeTombstone {{incident: $incident, id: key[0]}}) RETURN key }}
+COLLECT {{ UNWIND $keys AS key {_NODE % "key[0]"} WHERE n.born <= i.anchor RETURN key }},
+COLLECT {{ UNWIND $keys AS key
+  MATCH (d:TeeTombstone {{incident: $incident, id: key[0]}}) USING INDEX SEEK d:TeeTombstone(incident, id) RETURN key }}
 """
 EDGE_TOMBSTONED = f"""
 {LOCK_INCIDENT} RETURN
+COLLECT {{ UNWIND $keys AS edge {_EDGE} WITH r, edge WHERE r.born <= i.anchor RETURN edge }},
 COLLECT {{ UNWIND $keys AS key
-  MATCH (s:TeeNode {{id: key[0]}}) MATCH (t:TeeNode {{id: key[1]}}) MATCH (s)-[r:{EDGES}]->(t)
-  WHERE type(r) = key[2] AND r.born <= i.anchor RETURN key }},
-COLLECT {{ UNWIND $keys AS key
-  MATCH (:TeeEdgeTombstone {{incident: $incident, source: key[0], target: key[1], type: key[2]}}) RETURN key }}
+  MATCH (d:TeeEdgeTombstone {{incident: $incident, source: key[0], target: key[1], type: key[2]}})
+  USING INDEX SEEK d:TeeEdgeTombstone(incident, source, target, type) RETURN key }}
 """
 SAID = "t.provenance_source = $source, t.provenance_trigger = $trigger, t.seconds = $seconds, t.nanos = $nanos"
 PUT_NODE_TOMBSTONES = f"""
 UNWIND $rows AS row CREATE (t:TeeTombstone {{incident: $incident, id: row[0]}}) SET t.full_id = row[1], {SAID}
 """
 # For people: only what the incident sees, and so can rule out.
-POINT_AT_NODES = """
-MATCH (i:TeeIncident {id: $incident}) UNWIND $rows AS row MATCH (n:TeeNode {id: row[0]}) WHERE n.born <= i.anchor
+POINT_AT_NODES = f"""
+MATCH (i:TeeIncident {{id: $incident}}) UNWIND $rows AS row {_NODE % "row[0]"} WHERE n.born <= i.anchor
 MERGE (i)-[r:RULED_OUT]->(n) SET r.provenance_source = $source, r.provenance_trigger = $trigger,
-  r.said_at = datetime({epochSeconds: $seconds, nanosecond: $nanos})
+  r.said_at = datetime({{epochSeconds: $seconds, nanosecond: $nanos}})
 """
 PUT_EDGE_TOMBSTONES = f"""
 UNWIND $rows AS row
@@ -138,21 +144,16 @@ MATCH (t:TeeTombstone {incident: $incident}) WHERE t.id IS NOT NULL RETURN colle
 """
 DEAD_RELATIONS = f"""
 MATCH (t:TeeTombstone {{incident: $incident}}) WHERE t.id IS NOT NULL
-MATCH (:TeeNode {{id: t.id}})-[r:{EDGES}]-() RETURN collect(r.wire)
+{_NODE % "t.id"} MATCH (n)-[r:{EDGES}]-() RETURN collect(r.wire)
 """
 TOMBSTONED_RELATIONS = f"""
 MATCH (d:TeeEdgeTombstone {{incident: $incident}})
 WHERE d.source IS NOT NULL AND d.target IS NOT NULL AND d.type IS NOT NULL
-MATCH (s:TeeNode {{id: d.source}}) MATCH (t:TeeNode {{id: d.target}}) MATCH (s)-[r:{EDGES}]->(t)
-WHERE type(r) = d.type RETURN collect(r.wire)
+WITH [d.source, d.target, d.type] AS edge {_EDGE} RETURN collect(r.wire)
 """
-BORN = "UNWIND $ids AS id MATCH (n:TeeNode {id: id}) WHERE n.born <= $version RETURN collect(id)"
-BORN_EDGES = f"""
-UNWIND $edges AS edge
-MATCH (s:TeeNode {{id: edge[0]}}) MATCH (t:TeeNode {{id: edge[1]}}) MATCH (s)-[r:{EDGES}]->(t)
-WHERE type(r) = edge[2] AND r.born <= $version RETURN collect(edge)
-"""
-NODES_AT = "UNWIND $ids AS id MATCH (n:TeeNode {id: id}) WHERE n.born <= $version RETURN collect(n.wire)"
+BORN = f"UNWIND $ids AS id {_NODE % 'id'} WHERE n.born <= $version RETURN collect(id)"
+BORN_EDGES = f"UNWIND $edges AS edge {_EDGE} WITH r, edge WHERE r.born <= $version RETURN collect(edge)"
+NODES_AT = f"UNWIND $ids AS id {_NODE % 'id'} WHERE n.born <= $version RETURN collect(n.wire)"
 # Both in the order of an index, so that a page costs what is on it. Neo4j sorts texts in another order than its index
 # and `>` have, so no plan may sort the ids that a page begins at: the hint makes the index give them in order, and the
 # edges of each source are sorted in a subquery. An edge is found again by its source and its place among its edges.
@@ -168,8 +169,8 @@ WITH s, r SKIP $skip LIMIT $limit RETURN collect(s.id), collect(r.wire)
 # Each direction by itself, from the indexed end on; an edge between two of them is found twice.
 EDGES_AT = f"""
 RETURN
-COLLECT {{ UNWIND $ids AS id MATCH (:TeeNode {{id: id}})-[r:{EDGES}]->() WHERE r.born <= $version RETURN r.wire }},
-COLLECT {{ UNWIND $ids AS id MATCH (:TeeNode {{id: id}})<-[r:{EDGES}]-() WHERE r.born <= $version RETURN r.wire }}
+COLLECT {{ UNWIND $ids AS id {_NODE % "id"} MATCH (n)-[r:{EDGES}]->() WHERE r.born <= $version RETURN r.wire }},
+COLLECT {{ UNWIND $ids AS id {_NODE % "id"} MATCH (n)<-[r:{EDGES}]-() WHERE r.born <= $version RETURN r.wire }}
 """
 
 # What the fingerprint of a graph covers: the properties that these write are its tables.
