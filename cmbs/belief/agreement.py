@@ -87,7 +87,7 @@ def _sources(store: EliminationStore, session_id: str) -> Mapping[EliminationPro
 
 
 class _Kept(NamedTuple):
-    """A report, and how often the connection to the store had been lost when it was asked."""
+    """A report, and how often there had been a reason to doubt all reports when it was asked."""
 
     report: StoreReport
     losses: int
@@ -124,6 +124,8 @@ class Agreement:
         self._waiting: SimpleQueue[str] = SimpleQueue()
         self._submitted: set[str] = set()
         self._homes: set[str] = set()
+        # How often an answer of the store could not be.
+        self._surprises = 0
         self._stop = Event()
         self._thread: Thread | None = None
 
@@ -134,6 +136,15 @@ class Agreement:
 
         `StoreDisagrees` where this process knows of sessions whose store is another one.
         """
+        identity = self.require_home_of_known()
+        if identity is None:
+            return None
+        with self._lock:
+            self._homes.add(identity.store_id)
+        return identity.store_id
+
+    def require_home_of_known(self) -> StoreIdentity | None:
+        """Ask the store which one it is. Raises `StoreUnavailable`, and `StoreDisagrees` as `identify` does."""
         store = self._store
         if not isinstance(store, IdentifiedStore):
             return None
@@ -148,11 +159,7 @@ class Agreement:
                 f"sessions are in the elimination store `{elsewhere[0]}`, and this one {here}; {_WAY_OUT}",
                 {"expected": elsewhere[0]},
             )
-        if identity is None:
-            return None
-        with self._lock:
-            self._homes.add(identity.store_id)
-        return identity.store_id
+        return identity
 
     def _find_home(self) -> None:
         """Learn from the oldest sessions of the log which store they are in."""
@@ -200,7 +207,12 @@ class Agreement:
         self._keep(session.session_id, StoreReport(StoreState.AGREES), self._losses(), session.store_id)
 
     def distrust(self, session_id: str, reason: str) -> StoreDisagrees:
-        """Take note of an answer of the store that cannot be; the error that says so."""
+        """Take note of an answer of the store that cannot be; the error that says so.
+
+        What lost something of one session may have lost something of any, so all of them are checked anew.
+        """
+        with self._lock:
+            self._surprises += 1
         self._keep(session_id, StoreReport(StoreState.DISAGREES, reason), self._losses())
         return refusal(session_id, reason)
 
@@ -335,7 +347,9 @@ class Agreement:
         return None if self._log.intent(session_id) is not None else self._read(session_id)
 
     def _losses(self) -> int:
-        return self._store.losses() if isinstance(self._store, ConnectedStore) else 0
+        """How often there was a reason to check every session anew."""
+        lost = self._store.losses() if isinstance(self._store, ConnectedStore) else 0
+        return lost + self._surprises
 
     def _keep(self, session_id: str, report: StoreReport, losses: int, store_id: str | None = None) -> None:
         with self._lock:

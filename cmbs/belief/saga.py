@@ -124,6 +124,9 @@ class Saga:
         if lost:
             reason = f"the elimination store did not take tombstones for {name_some(lost)}"
             raise self._agreement.distrust(after.session_id, reason)
+        if result.total is not None and result.total < after.eliminated_total:
+            counts = f"{result.total}, and the log has {after.eliminated_total}"
+            raise self._agreement.distrust(after.session_id, f"the elimination store lacks tombstones: it has {counts}")
 
     def _send(self, append: Append, call: Callable[[], object]) -> None:
         try:

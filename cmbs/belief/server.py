@@ -430,6 +430,11 @@ class BeliefServer(SessionReader):
             return None
         return self._agreement.check(session_id)
 
+    def check_store_ready(self) -> None:
+        """StoreUnavailable where the elimination store does not answer, or is not the one that the sessions are in."""
+        if self._agreement is not None:
+            self._agreement.require_home_of_known()
+
     def find_disagreeing(self) -> list[str]:
         """The first few sessions that the elimination store does not agree with: they take no writes."""
         return [] if self._agreement is None else self._agreement.find_disagreeing()

@@ -270,7 +270,7 @@ class Service:
         self.followers.drain()
 
     def check_ready(self) -> None:
-        """StoreUnavailable where the store does not answer, lacks what was seen of it, or has no register to go by."""
+        """StoreUnavailable where a store does not answer, lacks what was seen of it, or has no register to go by."""
         self.belief_server.list_sessions(limit=1)
         behind = [*self.belief_server.find_behind(), *self.spaces.find_behind(), *self.webhook_registry.find_behind()]
         if behind:
@@ -286,6 +286,7 @@ class Service:
                 f"the elimination store does not agree with the log: {named}",
                 {"disagreeing": disagreeing, "next": "rebuild it from the log with `cmbs tee repair`"},
             )
+        self.belief_server.check_store_ready()
         self.gate.check_register()
         if self.notary is not None:
             self.notary.check_ready()

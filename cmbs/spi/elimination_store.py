@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 
@@ -17,10 +17,15 @@ class EliminationProvenance:
 
 @dataclass(frozen=True)
 class EliminationResult:
-    """What a store made of a request, authoritative for each id."""
+    """What a store made of a request, authoritative for each id.
+
+    `total` is how many tombstones the session has in the store afterwards, those of other writers included; None of a
+    store that does not count them. Fewer than the log has mean that the store was put back to an older state.
+    """
 
     applied: frozenset[str]
     already_eliminated: frozenset[str]
+    total: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

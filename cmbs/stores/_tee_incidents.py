@@ -47,11 +47,14 @@ class MergeOutcome:
     def __init__(self) -> None:
         self.applied: set[str] = set()
         self.already: set[str] = set()
+        # How many tombstones the incident has after the last request; None of a Tee that does not say so.
+        self.total: int | None = None
 
-    def add(self, applied: Iterable[str], already: Iterable[str]) -> None:
-        """Take in the answer to one more request."""
+    def add(self, applied: Iterable[str], already: Iterable[str], result: pb.TombstoneMergeResult) -> None:
+        """Take in the answer to one more request, and what it says of which hypotheses."""
         self.applied.update(applied)
         self.already.update(already)
+        self.total = result.total if result.HasField("total") else None
 
 
 class OfferedGraph(NamedTuple):
@@ -178,7 +181,7 @@ class Incidents:
             request = pb.NodeTombstoneRequest(incident_id=incident_id, node_ids=ids, provenance=_message(why))
             result = self._calls.ask(partial(self._tee.MergeNodeTombstones, request), session_id)
             applied, already = result.applied_ids, result.already_tombstoned_ids
-            outcome.add([nodes[each] for each in applied], [nodes[each] for each in already])
+            outcome.add([nodes[each] for each in applied], [nodes[each] for each in already], result)
 
     def merge_edges(
         self,
@@ -196,9 +199,9 @@ class Incidents:
             applied, already = result.applied_ids, result.already_tombstoned_ids
             if len(ids) == 1:
                 self._names_edges_as_we_do = ids[0] in {*applied, *already, *result.unmatched_ids}
-                outcome.add(ids if applied else (), ids if already else ())
+                outcome.add(ids if applied else (), ids if already else (), result)
             else:
-                outcome.add(applied, already)
+                outcome.add(applied, already, result)
 
     def _edge_requests(self, edges: Iterable[str]) -> Iterator[list[str]]:
         """Edges in batches. How an edge is named in an answer differs between Tees; alone, it needs no name.

@@ -161,7 +161,7 @@ class TeeStore:
         self._incidents.merge_nodes(session_id, session_id, nodes, provenance, outcome)
         if kept.kind is not UniverseKind.NODES:
             self._incidents.merge_edges(session_id, session_id, edges, provenance, outcome)
-        return EliminationResult(frozenset(outcome.applied), frozenset(outcome.already))
+        return EliminationResult(frozenset(outcome.applied), frozenset(outcome.already), outcome.total)
 
     def get_survivors(self, session_id: str) -> frozenset[str]:
         """The universe less the tombstones."""

@@ -174,7 +174,10 @@ class TeeService:
         self._refuse_foreign(incident_id, node_ids)
         result = self._store.merge_node_tombstones(incident_id, node_ids, self._provenance(request))
         return pb.TombstoneMergeResult(
-            applied_ids=result.applied, already_tombstoned_ids=result.already, unmatched_ids=result.unmatched
+            applied_ids=result.applied,
+            already_tombstoned_ids=result.already,
+            unmatched_ids=result.unmatched,
+            total=result.total,
         )
 
     def merge_edge_tombstones(self, request: pb.EdgeTombstoneRequest) -> pb.TombstoneMergeResult:
@@ -193,6 +196,7 @@ class TeeService:
             applied_ids=map(edge_id, result.applied),
             already_tombstoned_ids=map(edge_id, result.already),
             unmatched_ids=map(edge_id, result.unmatched),
+            total=result.total,
         )
 
     def get_live_view(self, request: pb.LiveViewRequest) -> bytes:

@@ -316,9 +316,10 @@ SESSION_OPERATIONS: tuple[Operation, ...] = (
         "GET",
         "/readyz",
         "readyz",
-        "Whether the store answers and is whole",
-        "Reads from the store. 503 also where it is behind what this process has seen of it, which `behind` names, and "
-        "where there is no register of keys to go by, and where nothing is signed because the store does not continue "
+        "Whether the stores answer and are whole",
+        "Reads from the store, and asks Tee which one it is where tombstones are there. 503 also where the store is "
+        "behind what this process has seen of it, which `behind` names, where there is no register of keys to go by, "
+        "and where nothing is signed because the store does not continue "
         "what was signed before.",
         sessions.Health,
         errors=_STORE,

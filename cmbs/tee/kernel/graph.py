@@ -266,6 +266,11 @@ class IncidentState:
         self.nodes: dict[str, Provenance] = {}
         self.edges: dict[EdgeKey, Provenance] = {}
 
+    @property
+    def count(self) -> int:
+        """How many tombstones there are, nodes and edges together."""
+        return len(self.nodes) + len(self.edges)
+
     def tombstones(self) -> Tombstones:
         """A copy that stays as it is."""
         return Tombstones(dict(self.nodes), dict(self.edges))

@@ -104,21 +104,24 @@ def _node_addition(before: Node, after: Node) -> Node:
 
 
 def decide_tombstones(
-    requested: Iterable[K], in_the_graph: Callable[[K], bool], tombstoned: Container[K]
+    requested: Iterable[K], in_the_graph: Callable[[K], bool], tombstoned: Container[K], count: int
 ) -> tuple[TombstoneMerge[K], list[K]]:
     """Classify the requested tombstones, each distinct one once and in order; the second value are those to store.
 
-    `in_the_graph` is membership as of the incident's anchor. What is not in it is unmatched, now and whenever it is
+    `count` is how many tombstones the incident has, nodes and edges together. `in_the_graph` is membership as of the
+    incident's anchor. What is not in it is unmatched, now and whenever it is
     asked for again: the anchor does not move.
     """
     distinct = list(dict.fromkeys(requested))
     matched = [key for key in distinct if in_the_graph(key)]
+    new = [key for key in distinct if key not in tombstoned]
     merge = TombstoneMerge(
         tuple(key for key in matched if key not in tombstoned),
         tuple(key for key in matched if key in tombstoned),
         tuple(key for key in distinct if not in_the_graph(key)),
+        count + len(new),
     )
-    return merge, [key for key in distinct if key not in tombstoned]
+    return merge, new
 
 
 def choose_anchor(anchor: int | None, present: int) -> int:

@@ -62,11 +62,16 @@ class CreatedIncident(NamedTuple):
 
 
 class TombstoneMerge(NamedTuple, Generic[K]):
-    """What became of each distinct id; exactly one list has it."""
+    """What became of each distinct id; exactly one list has it.
+
+    `total` is how many tombstones the incident has now, nodes and edges together: a caller that knows of more has found
+    an older copy of the incident.
+    """
 
     applied: tuple[K, ...]
     already: tuple[K, ...]
     unmatched: tuple[K, ...]
+    total: int
 
 
 NodeTombstones: TypeAlias = TombstoneMerge[str]

@@ -219,14 +219,16 @@ class EdgeTombstoneRequest(_message.Message):
     def __init__(self, incident_id: _Optional[str] = ..., entries: _Optional[_Iterable[_Union[EdgeTombstoneEntry, _Mapping]]] = ..., provenance: _Optional[_Union[Provenance, _Mapping]] = ...) -> None: ...
 
 class TombstoneMergeResult(_message.Message):
-    __slots__ = ("applied_ids", "already_tombstoned_ids", "unmatched_ids")
+    __slots__ = ("applied_ids", "already_tombstoned_ids", "unmatched_ids", "total")
     APPLIED_IDS_FIELD_NUMBER: _ClassVar[int]
     ALREADY_TOMBSTONED_IDS_FIELD_NUMBER: _ClassVar[int]
     UNMATCHED_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     applied_ids: _containers.RepeatedScalarFieldContainer[str]
     already_tombstoned_ids: _containers.RepeatedScalarFieldContainer[str]
     unmatched_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, applied_ids: _Optional[_Iterable[str]] = ..., already_tombstoned_ids: _Optional[_Iterable[str]] = ..., unmatched_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    total: int
+    def __init__(self, applied_ids: _Optional[_Iterable[str]] = ..., already_tombstoned_ids: _Optional[_Iterable[str]] = ..., unmatched_ids: _Optional[_Iterable[str]] = ..., total: _Optional[int] = ...) -> None: ...
 
 class LiveViewRequest(_message.Message):
     __slots__ = ("incident_id", "nodes_only")

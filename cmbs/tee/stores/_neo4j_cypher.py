@@ -29,9 +29,9 @@ MARKS = "MATCH (g:TeeGraph {id: 0}) RETURN collect([coalesce(g.format, 0), g.fin
 LOCK_GRAPH = "MATCH (g:TeeGraph {id: 0}) SET g.locked = true WITH g"
 LOCK_INCIDENT = "MATCH (i:TeeIncident {id: $incident}) SET i.locked = true WITH i"
 
-# The planner goes by statistics, which may be those of an almost empty graph, and keeps a plan while the graph grows: it
-# may read all nodes, or all edges of a node that everything depends on, once for each row. So a node is named with its
-# index, and an edge only once both its ends are found. `MERGE` takes no hint, and needs none: it always seeks.
+# The planner goes by statistics, which may be those of an almost empty graph, and keeps a plan as the graph grows. It
+# may then read all nodes, or all edges of a node that everything depends on, once for each row. So a node is named with
+# its index, and an edge only once both its ends are found. `MERGE` takes no hint, and needs none: it always seeks.
 _NODE = "MATCH (n:TeeNode {id: %s}) USING INDEX SEEK n:TeeNode(id)"
 _ENDS = """
 MATCH (s:TeeNode {id: edge[0]}) USING INDEX SEEK s:TeeNode(id)
@@ -83,7 +83,7 @@ UNWIND $rows AS edge {_ENDS} CREATE (s)-[:%s {{born: $version, wire: edge[2], so
 
 CREATE_INCIDENT = """
 MERGE (i:TeeIncident {id: $incident})
-ON CREATE SET i.locked = true, i.created_by = $call, i.anchor = $anchor, i.stamp = 0, i.seconds = $seconds,
+ON CREATE SET i.locked = true, i.created_by = $call, i.anchor = $anchor, i.tombstones = 0, i.seconds = $seconds,
   i.nanos = $nanos, i.created_at = datetime({epochSeconds: $seconds, nanosecond: $nanos}), i.universe = $universe
 MERGE (v:TeeVersion {version: i.anchor}) MERGE (i)-[:ANCHORED_AT]->(v)
 RETURN i.seconds, i.nanos, i.anchor, i.universe, i.created_by = $call
@@ -95,13 +95,13 @@ UNIVERSE = f"""
 COLLECT {{ MATCH (u:TeeUniverse {{incident: $incident}}) WHERE u.part IS NOT NULL RETURN u.wire }}
 """
 NODE_TOMBSTONED = f"""
-{LOCK_INCIDENT} RETURN
+{LOCK_INCIDENT} RETURN i.tombstones,
 COLLECT {{ UNWIND $keys AS key {_NODE % "key[0]"} WHERE n.born <= i.anchor RETURN key }},
 COLLECT {{ UNWIND $keys AS key
   MATCH (d:TeeTombstone {{incident: $incident, id: key[0]}}) USING INDEX SEEK d:TeeTombstone(incident, id) RETURN key }}
 """
 EDGE_TOMBSTONED = f"""
-{LOCK_INCIDENT} RETURN
+{LOCK_INCIDENT} RETURN i.tombstones,
 COLLECT {{ UNWIND $keys AS edge {_EDGE} WITH r, edge WHERE r.born <= i.anchor RETURN edge }},
 COLLECT {{ UNWIND $keys AS key
   MATCH (d:TeeEdgeTombstone {{incident: $incident, source: key[0], target: key[1], type: key[2]}})
@@ -122,7 +122,7 @@ UNWIND $rows AS row
 CREATE (t:TeeEdgeTombstone {{incident: $incident, source: row[0], target: row[1], type: row[2]}})
 SET t.full_source = row[3], t.full_target = row[4], {SAID}
 """
-STAMP = "MATCH (i:TeeIncident {id: $incident}) SET i.stamp = i.stamp + 1"
+COUNT = "MATCH (i:TeeIncident {id: $incident}) SET i.tombstones = i.tombstones + $new"
 SAYS = "t.provenance_source, t.provenance_trigger, t.seconds, t.nanos"
 TOMBSTONES = f"""
 {LOCK_INCIDENT} RETURN
@@ -135,7 +135,7 @@ COLLECT {{ MATCH (t:TeeEdgeTombstone {{incident: $incident}})
 
 MOMENT = f"""
 {LOCK_GRAPH} OPTIONAL MATCH (i:TeeIncident {{id: $incident}}) SET i.locked = true
-WITH g, i RETURN g.version, i.stamp, i.anchor
+WITH g, i RETURN g.version, i.tombstones, i.anchor
 """
 NODES = "MATCH (n:TeeNode) WHERE n.born <= $version RETURN collect(n.id), collect(n.wire)"
 RELATIONS = f"MATCH ()-[r:{EDGES}]->() WHERE r.born <= $version RETURN collect(r.wire)"
@@ -177,5 +177,5 @@ COLLECT {{ UNWIND $ids AS id {_NODE % "id"} MATCH (n)<-[r:{EDGES}]-() WHERE r.bo
 WRITES = [
     *(*CONSTRAINTS, CREATE_GRAPH, STAND_IN, GROW),
     *(CREATE_NODES, MAKE_CERTAIN, ADD_PROVENANCE, ADD_NODE_SOURCES, ADD_EDGE_SOURCES, PUT_ENDS, CREATE_EDGES),
-    *(CREATE_INCIDENT, PUT_UNIVERSE, PUT_NODE_TOMBSTONES, POINT_AT_NODES, PUT_EDGE_TOMBSTONES, STAMP),
+    *(CREATE_INCIDENT, PUT_UNIVERSE, PUT_NODE_TOMBSTONES, POINT_AT_NODES, PUT_EDGE_TOMBSTONES, COUNT),
 ]

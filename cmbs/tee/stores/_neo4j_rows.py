@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import neo4j
 
-from cmbs.errors import IncidentNotFound
+from cmbs.errors import GraphUnavailable, IncidentNotFound
 from cmbs.tee.batches import batches
 from cmbs.tee.kernel.lattice import (
     Delta,
@@ -66,14 +66,25 @@ def run_statement(tx: neo4j.ManagedTransaction, statement: str, **parameters: An
     tx.run(statement, parameters).consume()
 
 
+class GraphGone(GraphUnavailable):
+    """The database has no graph any more: it was emptied since the store was opened."""
+
+
 def read_identity(tx: neo4j.ManagedTransaction) -> Identity:
-    tee_id, stands_in_for = read_row(tx, cypher.IDENTITY)
+    tee_id, stands_in_for = read_row_of_graph(tx, cypher.IDENTITY)
     return Identity(tee_id, tuple(stands_in_for))
 
 
 def read_row(tx: neo4j.ManagedTransaction, statement: str, **parameters: Any) -> Sequence[Any]:
     """The one row that a statement answers with."""
     return tx.run(statement, parameters).single(strict=True).values()
+
+
+def read_row_of_graph(tx: neo4j.ManagedTransaction, statement: str, **parameters: Any) -> Sequence[Any]:
+    record = tx.run(statement, parameters).single()
+    if record is None:
+        raise GraphGone("the database has no graph of Tee")
+    return record.values()
 
 
 def read_row_of_incident(
@@ -237,7 +248,7 @@ def put_tombstones(
         return
     incident = shorten_key(incident_id)
     said = {"source": provenance.source, "trigger": provenance.trigger, **provenance.timestamp._asdict()}
-    run_statement(tx, cypher.STAMP, incident=incident)
+    run_statement(tx, cypher.COUNT, incident=incident, new=len(rows))
     for batch in split_rows(rows):
         for statement in statements:
             run_statement(tx, statement, rows=batch, incident=incident, **said)

@@ -98,7 +98,9 @@ class MemoryGraphStore:
         """Tombstone nodes for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._lock:
             state = self._state(incident_id)
-            merge, new = decide_tombstones(node_ids, self._graph.has_node(state.incident.anchor), state.nodes)
+            merge, new = decide_tombstones(
+                node_ids, self._graph.has_node(state.incident.anchor), state.nodes, state.count
+            )
             state.nodes.update(dict.fromkeys(new, provenance))
         return merge
 
@@ -108,7 +110,7 @@ class MemoryGraphStore:
         """Tombstone edges for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._lock:
             state = self._state(incident_id)
-            merge, new = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges)
+            merge, new = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges, state.count)
             state.edges.update(dict.fromkeys(new, provenance))
         return merge
 

@@ -6,7 +6,7 @@ What is kept::
     (:TeeNode:Service {id, label, type, hypothetical, born, sources, wire})
     (:TeeNode)-[:DEPENDS_ON {born, sources, wire}]->(:TeeNode)  an end that was not proposed yet has an id and no more
     (:TeeProvenance {of, source, trigger, version, wire})       what was said of a thing after its birth
-    (:TeeIncident {id, created_at, anchor, universe, stamp})    its lock orders the tombstones of the incident
+    (:TeeIncident {id, created_at, anchor, universe, tombstones})  its lock orders the tombstones of the incident
     (:TeeIncident)-[:ANCHORED_AT]->(:TeeVersion {version})
     (:TeeIncident)-[:RULED_OUT {provenance_source, ...}]->(:TeeNode)
     (:TeeTombstone {incident, id, ...})
@@ -66,6 +66,7 @@ from cmbs.tee.kernel.wire import (
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.stores import _neo4j_cypher as cypher
 from cmbs.tee.stores._neo4j_rows import (
+    GraphGone,
     build_provenance,
     find_full_id,
     find_unknown_things,
@@ -77,6 +78,7 @@ from cmbs.tee.stores._neo4j_rows import (
     read_live_view,
     read_page,
     read_row,
+    read_row_of_graph,
     read_row_of_incident,
     read_view,
     run_statement,
@@ -98,9 +100,9 @@ _MAX_UNLOCKED_READS = 3
 
 
 class _Moment(NamedTuple):
-    """How many tombstone merges an incident had at some moment, and where it is anchored."""
+    """How many tombstones an incident had at some moment, and where it is anchored."""
 
-    stamp: int
+    tombstones: int
     anchor: int
 
 
@@ -146,7 +148,18 @@ class Neo4jGraphStore:
                 refuse_other_marks(tuple(marks), _expect_marks())
 
     def _write(self, failing: str, work: Callable[[neo4j.ManagedTransaction], T]) -> T:
-        """Do `work` in a transaction, again where Neo4j asks for that; reads too, since they take locks."""
+        """Do `work` in a transaction, again where Neo4j asks for that; reads too, since they take locks.
+
+        Where the database was emptied meanwhile, a new graph is made first, as when a Tee is started: its identity is
+        another one, by which callers notice.
+        """
+        try:
+            return self._transact(failing, work)
+        except GraphGone:
+            self._create_schema()
+            return self._transact(failing, work)
+
+    def _transact(self, failing: str, work: Callable[[neo4j.ManagedTransaction], T]) -> T:
         timed = neo4j.unit_of_work(timeout=_TRANSACTION_SECONDS)(work)
         # Each answer is one row, so that there is nothing to fetch in parts.
         with _translate_errors(failing), self._driver.session(database=self._database, fetch_size=-1) as session:
@@ -173,7 +186,7 @@ class Neo4jGraphStore:
         """Merge a delta, alone in the graph."""
 
         def work(tx: neo4j.ManagedTransaction) -> MergeResult:
-            (version,) = read_row(tx, cypher.VERSION)
+            (version,) = read_row_of_graph(tx, cypher.VERSION)
             nodes, edges = read_known(tx, delta)
             change = decide_merge(nodes, edges, delta)
             if change.grows:
@@ -185,7 +198,7 @@ class Neo4jGraphStore:
 
     def version(self) -> int:
         """The present version."""
-        version: int = self._write("cannot read the version", lambda tx: read_row(tx, cypher.VERSION))[0]
+        version: int = self._write("cannot read the version", lambda tx: read_row_of_graph(tx, cypher.VERSION))[0]
         return version
 
     def main_graph(self) -> GraphView:
@@ -207,7 +220,7 @@ class Neo4jGraphStore:
         parameters = {"incident": shorten_key(incident_id), "call": call, "seconds": now.seconds, "nanos": now.nanos}
 
         def work(tx: neo4j.ManagedTransaction) -> CreatedIncident:
-            (present,) = read_row(tx, cypher.VERSION)
+            (present,) = read_row_of_graph(tx, cypher.VERSION)
             known = tx.run(cypher.INCIDENT, incident=parameters["incident"]).single()
             if known is not None:
                 return CreatedIncident(read_incident(incident_id, *known.values()), created=False)
@@ -250,10 +263,13 @@ class Neo4jGraphStore:
 
         def work(tx: neo4j.ManagedTransaction) -> NodeTombstones:
             wanted = [[key] for key in keys.values()]
-            graph, tombstoned = read_row_of_incident(tx, cypher.NODE_TOMBSTONED, incident_id, keys=wanted)
+            count, graph, tombstoned = read_row_of_incident(tx, cypher.NODE_TOMBSTONED, incident_id, keys=wanted)
             in_the_graph, there = {key for (key,) in graph}, {key for (key,) in tombstoned}
             merge, new = decide_tombstones(
-                keys, lambda node_id: keys[node_id] in in_the_graph, {each for each in keys if keys[each] in there}
+                keys,
+                lambda node_id: keys[node_id] in in_the_graph,
+                {each for each in keys if keys[each] in there},
+                count,
             )
             rows = [[keys[node_id], find_full_id(node_id)] for node_id in new]
             put_tombstones(tx, (cypher.PUT_NODE_TOMBSTONES, cypher.POINT_AT_NODES), incident_id, rows, provenance)
@@ -269,10 +285,10 @@ class Neo4jGraphStore:
 
         def work(tx: neo4j.ManagedTransaction) -> EdgeTombstones:
             wanted = list(keys.values())
-            graph, tombstoned = read_row_of_incident(tx, cypher.EDGE_TOMBSTONED, incident_id, keys=wanted)
+            count, graph, tombstoned = read_row_of_incident(tx, cypher.EDGE_TOMBSTONED, incident_id, keys=wanted)
             in_the_graph, there = set(map(tuple, graph)), set(map(tuple, tombstoned))
             merge, new = decide_tombstones(
-                keys, lambda edge: keys[edge] in in_the_graph, {each for each in keys if keys[each] in there}
+                keys, lambda edge: keys[edge] in in_the_graph, {each for each in keys if keys[each] in there}, count
             )
             rows = [[*keys[edge], find_full_id(edge.source), find_full_id(edge.target)] for edge in new]
             put_tombstones(tx, (cypher.PUT_EDGE_TOMBSTONES,), incident_id, rows, provenance)
@@ -299,10 +315,10 @@ class Neo4jGraphStore:
         failing, incident = "cannot read the graph", shorten_key(incident_id)
 
         def look(tx: neo4j.ManagedTransaction) -> _Moment:
-            _, stamp, anchor = read_row(tx, cypher.MOMENT, incident=incident)
+            _, tombstones, anchor = read_row_of_graph(tx, cypher.MOMENT, incident=incident)
             if anchor is None:
                 raise IncidentNotFound(incident_id)
-            return _Moment(stamp, anchor)
+            return _Moment(tombstones, anchor)
 
         before = self._write(failing, look)
         for _ in range(_MAX_UNLOCKED_READS):

@@ -171,7 +171,9 @@ class SQLiteGraphStore:
         """Tombstone nodes for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._writing("cannot merge tombstones"):
             state = self._state(self._writer, incident_id)
-            merge, new = decide_tombstones(node_ids, self._graph.has_node(state.incident.anchor), state.nodes)
+            merge, new = decide_tombstones(
+                node_ids, self._graph.has_node(state.incident.anchor), state.nodes, state.count
+            )
             if new:
                 self._append(state, provenance, pb.TombstoneSet(node_ids=new))
         return merge
@@ -182,7 +184,7 @@ class SQLiteGraphStore:
         """Tombstone edges for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._writing("cannot merge tombstones"):
             state = self._state(self._writer, incident_id)
-            merge, new = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges)
+            merge, new = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges, state.count)
             if new:
                 self._append(state, provenance, pb.TombstoneSet(edge_entries=map(edge_entry, new)))
         return merge

@@ -10,7 +10,7 @@ from threading import Event, Thread
 import pytest
 
 from cmbs.errors import InvalidGraph
-from cmbs.tee import Delta, EdgeKey, GraphStore, Provenance, Universe, UniverseKind
+from cmbs.tee import Delta, EdgeKey, GraphStore, NodeTombstones, Provenance, Universe, UniverseKind
 from cmbs.testing.contracts.graph_samples import (
     HOSTILE,
     NOW,
@@ -92,7 +92,8 @@ class GraphGrowthContract:
                 assert contents(store.graph_at(version)) == (set("abcd"), {key("a", "b"), key("c", "d")})
                 assert store.edges_at(version, ["a"]) == [key("a", "b")]
                 assert read_pages(store, version, 2) == read_pages(store, version, 100)
-            assert store.merge_node_tombstones("i", ["b", "grown 1"], SAID) == (("b",), (), ("grown 1",))
+            merged = store.merge_node_tombstones("i", ["b", "grown 1"], SAID)
+            assert merged == NodeTombstones(("b",), (), ("grown 1",), 2)
             view = store.live_view("i")
             assert (view.version, contents(view)) == (version, (set("acd"), {key("c", "d")}))
             # An incident without an anchor of its own sees what was there when it was made.

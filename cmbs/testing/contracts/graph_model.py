@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import random
 
-from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, GraphStore, Node, NodeType, Provenance, Timestamp
+from cmbs.tee import (
+    Delta,
+    Edge,
+    EdgeKey,
+    EdgeTombstones,
+    EdgeType,
+    GraphStore,
+    Node,
+    NodeTombstones,
+    NodeType,
+    Provenance,
+    Timestamp,
+)
 from cmbs.tee.kernel.lattice import merge_edges, merge_nodes
 
 _NODES = "abcdefgh"
@@ -83,14 +95,15 @@ class GraphModel:
         incident_id: str,
         asked: list[str] | list[EdgeKey],
         present: set[str] | set[EdgeKey],
-        result: tuple[tuple[object, ...], ...],
+        result: NodeTombstones | EdgeTombstones,
     ) -> None:
         dead = self._dead[incident_id]
-        applied, already, unmatched = map(set, result)
+        applied, already, unmatched = set(result.applied), set(result.already), set(result.unmatched)
         assert applied == {each for each in asked if each in present and each not in dead}
         assert already == {each for each in asked if each in present and each in dead}
         assert unmatched == {each for each in asked if each not in present}
         dead.update(asked)
+        assert result.total == len(dead)
 
     def live(self, incident_id: str) -> tuple[set[str], set[EdgeKey]]:
         """What an incident should see."""

@@ -133,7 +133,7 @@ class GraphStoreContract(GraphGrowthContract):
         for incident_id in HOSTILE:
             assert store.create_incident(incident_id, NOW).created
             result = store.merge_node_tombstones(incident_id, [incident_id], SAID)
-            assert result == NodeTombstones((incident_id,), (), ())
+            assert result == NodeTombstones((incident_id,), (), (), 1)
             assert set(nodes_in(store.live_view(incident_id))) == {*HOSTILE} - {incident_id}
 
     def test_any_moment_of_the_calendar_comes_back(self, store: GraphStore) -> None:
@@ -170,11 +170,11 @@ class GraphStoreContract(GraphGrowthContract):
     def test_tombstones_are_applied_once_and_then_already_there(self, store: GraphStore) -> None:
         store.merge(Delta((node("a"), node("b")), (edge("a", "b"), edge("b", "a"))))
         store.create_incident("i", NOW)
-        assert store.merge_node_tombstones("i", ["a", "x", "a"], SAID) == NodeTombstones(("a",), (), ("x",))
-        assert store.merge_node_tombstones("i", ["b", "a", "x"], ALSO) == NodeTombstones(("b",), ("a",), ("x",))
+        assert store.merge_node_tombstones("i", ["a", "x", "a"], SAID) == NodeTombstones(("a",), (), ("x",), 2)
+        assert store.merge_node_tombstones("i", ["b", "a", "x"], ALSO) == NodeTombstones(("b",), ("a",), ("x",), 3)
         ab, ba, xy = key("a", "b"), key("b", "a"), key("x", "y")
-        assert store.merge_edge_tombstones("i", [ab, xy, ab], SAID) == EdgeTombstones((ab,), (), (xy,))
-        assert store.merge_edge_tombstones("i", [ba, ab, xy], ALSO) == EdgeTombstones((ba,), (ab,), (xy,))
+        assert store.merge_edge_tombstones("i", [ab, xy, ab], SAID) == EdgeTombstones((ab,), (), (xy,), 5)
+        assert store.merge_edge_tombstones("i", [ba, ab, xy], ALSO) == EdgeTombstones((ba,), (ab,), (xy,), 6)
         # The unmatched are kept, and each with who said so first.
         assert store.tombstones("i") == (
             {"a": SAID, "x": SAID, "b": ALSO},
@@ -206,9 +206,9 @@ class GraphStoreContract(GraphGrowthContract):
         # Membership is as of the anchor, content is the newest.
         assert set(nodes_in(view)["a"].provenance) == {SAID, ALSO}
         # A tombstone for the newborn has nothing to match here, and does elsewhere.
-        assert store.merge_node_tombstones("i", ["c"], SAID) == NodeTombstones((), (), ("c",))
+        assert store.merge_node_tombstones("i", ["c"], SAID) == NodeTombstones((), (), ("c",), 1)
         assert store.merge_edge_tombstones("i", [key("b", "a")], SAID).unmatched == (key("b", "a"),)
-        assert store.merge_node_tombstones("j", ["c"], SAID) == NodeTombstones(("c",), (), ())
+        assert store.merge_node_tombstones("j", ["c"], SAID) == NodeTombstones(("c",), (), (), 1)
         assert contents(store.live_view("i")) == ({"a", "b"}, {key("a", "b")})
         assert contents(store.live_view("j")) == ({"a", "b"}, {key("a", "b"), key("b", "a")})
 
@@ -274,7 +274,7 @@ class GraphStoreContract(GraphGrowthContract):
         created = store.create_incident("i", NOW, first)
         assert (created.created, created.incident.anchor) == (True, first)
         assert contents(store.live_view("i")) == ({"a", "b"}, {key("a", "b")})
-        assert store.merge_node_tombstones("i", ["a", "c"], SAID) == (("a",), (), ("c",))
+        assert store.merge_node_tombstones("i", ["a", "c"], SAID) == NodeTombstones(("a",), (), ("c",), 2)
         # An existing one stays where it is, whatever is asked for.
         assert store.create_incident("i", LATER, second).incident == created.incident
         with pytest.raises(InvalidGraph, match=f"has no version {second + 1}"):

@@ -275,6 +275,73 @@ def test_an_id_that_tee_neither_applied_nor_had_is_never_acknowledged(place: Pla
     assert report == (StoreState.AGREES, "", ())
 
 
+@pytest.mark.req("TEE-AGREE-08")
+def test_a_graph_that_is_put_back_behind_an_open_connection_is_noticed_with_the_next_answer(
+    place: Place, graph: MemoryGraphStore
+) -> None:
+    server = place.open()
+    session_id, other = (server.declare_session(BLANK).session_id for _ in range(2))
+    server.eliminate(session_id, "s", "1", ["a"])
+    server.eliminate(session_id, "s", "2", ["b"])
+    # As of a backup: the connection to Tee is never lost.
+    lost = {each: graph._incidents[session_id].nodes.pop(each) for each in "ab"}
+    assert server.find_disagreeing() == []
+    said = "the elimination store lacks tombstones: it has 1, and the log has 3"
+    with pytest.raises(StoreDisagrees, match=said):
+        server.eliminate(session_id, "s", "3", ["c"])
+    assert server.find_disagreeing() == [session_id]
+    # What lost something of one session may have lost something of any.
+    report = server.store_report(other)
+    assert report is not None
+    assert report.state is StoreState.UNCHECKED
+    graph._incidents[session_id].nodes.update(lost)
+    # What was in doubt has gone forward meanwhile, and is the same when it is sent again.
+    assert server.eliminate(session_id, "s", "3", ["c"]).snapshot.survivors == ["d"]
+    assert server.find_disagreeing() == []
+
+
+@pytest.mark.req("TEE-AGREE-08")
+def test_tombstones_of_other_callers_do_not_look_like_a_loss(place: Place, graph: MemoryGraphStore) -> None:
+    servers = place.open(), place.open()
+    session_id = servers[0].declare_session(BLANK).session_id
+    rule_out(graph, session_id, "d", "elsewhere")
+    for number, node_id in enumerate("abc"):
+        servers[number % 2].eliminate(session_id, "s", str(number), [node_id])
+    assert [server.find_disagreeing() for server in servers] == [[], []]
+
+
+@pytest.mark.req("TEE-AGREE-09")
+def test_readiness_asks_tee(graph: MemoryGraphStore, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(listening(graph))
+        grow(port, "abcd")
+        store = TeeStore(f"127.0.0.1:{port}", timeout_seconds=1)
+        log = SQLiteStore(tmp_path / "cmbs.db")
+        server = stack.enter_context(closing(BeliefServer(store=store, audit_log=log)))
+        client = stack.enter_context(client_of(create_app(server)))
+        assert client.get("/readyz").status_code == 200
+        server.declare_session(BLANK)
+        home = graph._identity
+        graph._identity = home._replace(tee_id="another")
+        told = client.get("/readyz")
+        assert (told.status_code, told.json()["error"]["details"]["expected"]) == (503, home.tee_id)
+        graph._identity = home._replace(tee_id="another", stands_in_for=(home.tee_id,))
+        assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.req("TEE-AGREE-09")
+def test_a_server_whose_tee_is_away_is_not_ready(drill: Drill) -> None:
+    server = drill.server()
+    with client_of(create_app(server)) as client:
+        assert client.get("/readyz").status_code == 200
+        drill.stop()
+        told = client.get("/readyz")
+        assert (told.status_code, told.json()["error"]["code"]) == (503, "STORE_UNAVAILABLE")
+        assert f"the Tee at `{drill.tee.endpoint}`" in told.json()["error"]["message"]
+        drill.tee.start()
+        assert eventually(lambda: client.get("/readyz").status_code == 200)
+
+
 @pytest.mark.req("TEE-AGREE-02")
 def test_reading_a_session_for_the_first_time_has_it_checked_in_the_background(
     place: Place, graph: MemoryGraphStore, caplog: pytest.LogCaptureFixture

@@ -173,7 +173,8 @@ def test_every_thing_of_a_delta_is_created_or_merged_once(before: Delta, delta: 
 @pytest.mark.req("TEE-TOMB-01")
 @given(st.lists(st.sampled_from("abcdef")), st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcdef")))
 def test_every_tombstone_is_in_exactly_one_class(asked: list[str], present: set[str], known: set[str]) -> None:
-    merge, new = decide_tombstones(asked, present.__contains__, known)
+    merge, new = decide_tombstones(asked, present.__contains__, known, len(known))
+    assert merge.total == len(known | set(asked))
     assert set(merge.applied) == (set(asked) & present) - known
     assert set(merge.already) == set(asked) & present & known
     assert set(merge.unmatched) == set(asked) - present

@@ -16,7 +16,11 @@ from typing import Any
 import neo4j
 import pytest
 
-from cmbs.errors import GraphUnavailable, InvalidGraph
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidGraph, StoreDisagrees
+from cmbs.messages import OntologyBundle
+from cmbs.stores.sqlite import SQLiteStore
+from cmbs.stores.tee import TeeStore
 from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, edge_id
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
@@ -26,7 +30,7 @@ from cmbs.tee.stores.neo4j import Neo4jGraphStore
 from cmbs.testing.contracts.graph_samples import ALSO, NOW, SAID, Opened, contents, edge, key, node, nodes_in, together
 from cmbs.testing.contracts.graph_store import GraphStoreContract
 from tests.support import tee as messages
-from tests.support.http_server import TIMEOUT_SECONDS
+from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs
 from tests.support.neo4j import fresh_graph, run
 from tests.support.tee_process import tee_serving
 
@@ -164,6 +168,73 @@ def test_a_url_of_another_kind_is_refused_and_not_repeated(wrong: str) -> None:
         Neo4jGraphStore(wrong)
     # Nor in what a traceback would tell as the cause.
     assert "secret" not in "".join(map(str, (refused.value, refused.value.__cause__, refused.value.__context__)))
+
+
+# --- a database that is changed behind a running Tee ---
+
+
+@pytest.mark.req("TEE-NEO-06")
+def test_a_database_that_is_emptied_behind_an_open_store_is_filled_with_another_graph(
+    url: str, store: Neo4jGraphStore
+) -> None:
+    store.merge(Delta((node("a"),)))
+    store.create_incident("i", NOW)
+    before = store.identity()
+    for (name,) in run(url, "SHOW CONSTRAINTS YIELD name RETURN name"):
+        run(url, f"DROP CONSTRAINT {name}")
+    run(url, "MATCH (x) DETACH DELETE x")
+    with pytest.raises(IncidentNotFound):
+        store.merge_node_tombstones("i", ["a"], SAID)
+    assert store.identity().tee_id not in (before.tee_id, *before.stands_in_for)
+    assert run(url, "SHOW CONSTRAINTS YIELD name RETURN name ORDER BY name") == [[name] for name in CONSTRAINTS]
+    # Any call that needs the graph makes it anew.
+    for call in (store.main_graph, lambda: store.merge(Delta((node("b"),))), lambda: store.create_incident("j", NOW)):
+        run(url, "MATCH (x) DETACH DELETE x")
+        call()
+    # One that is being put back has content before it says what it is: nothing is written over that.
+    run(url, "MATCH (g:TeeGraph) DELETE g")
+    with pytest.raises(GraphUnavailable, match=UNMARKED):
+        store.identity()
+    assert run(url, "MATCH (g:TeeGraph) RETURN count(*)") == [[0]]
+
+
+@pytest.mark.req("TEE-NEO-06")
+def test_a_restored_and_an_emptied_database_are_noticed_and_repaired_without_a_restart(
+    url: str, tmp_path: Path
+) -> None:
+    with tee_serving(tmp_path, url) as tee, ExitStack() as stack:
+        tee.grow("abcd")
+        log = SQLiteStore(tmp_path / "cmbs.db")
+        store = TeeStore(tee.endpoint, timeout_seconds=TIMEOUT_SECONDS)
+        server = stack.enter_context(closing(BeliefServer(store=store, audit_log=log, store_timeout_seconds=60)))
+        session_id = server.declare_session(OntologyBundle("space", "1", "tee://main", "")).session_id
+        server.eliminate(session_id, "s", "1", ["a"])
+        (tmp_path / "graph.json").write_text(tee.run("show", "--json").stdout)
+
+        def repair(*arguments: str) -> None:
+            done = run_cmbs(
+                *("tee", "repair", "--tee", tee.endpoint, *arguments),
+                directory=tmp_path,
+                variables={"CMBS_STORE": "sqlite:///cmbs.db"},
+            )
+            assert done.returncode == 0, done.stderr
+
+        # As of a backup from before the first elimination.
+        run(url, "MATCH (t:TeeTombstone) DETACH DELETE t")
+        run(url, "MATCH (i:TeeIncident) SET i.tombstones = 0")
+        with pytest.raises(StoreDisagrees, match="lacks tombstones: it has 1, and the log has 2"):
+            server.eliminate(session_id, "s", "2", ["b"])
+        repair()
+        assert server.eliminate(session_id, "s", "2", ["b"]).snapshot.survivors == ["c", "d"]
+
+        run(url, "MATCH (x) DETACH DELETE x")
+        with pytest.raises(StoreDisagrees, match="does not know the session"):
+            server.eliminate(session_id, "s", "3", ["c"])
+        with pytest.raises(StoreDisagrees, match="sessions are in the elimination store"):
+            server.check_store_ready()
+        repair("--accept-identity", "--with-graph", "graph.json")
+        assert server.eliminate(session_id, "s", "3", ["c"]).snapshot.survivors == ["d"]
+        server.check_store_ready()
 
 
 # --- what people find ---
