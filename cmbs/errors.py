@@ -26,7 +26,8 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   ├── StoreUnavailable             STORE_UNAVAILABLE        nothing was applied; try again
     │   │   ├── StoreDisagrees           STORE_UNAVAILABLE        log and elimination store differ; ask an operator
     │   │   └── StoreRolledBack          STORE_UNAVAILABLE        an older database was put back; ask an operator
-    │   └── LedgerCorrupt                LEDGER_CORRUPT           a stored or offered log does not verify
+    │   ├── LedgerCorrupt                LEDGER_CORRUPT           a stored or offered log does not verify
+    │   └── ProviderBroken               PROVIDER_BROKEN          a hypothesis provider that cannot be used, by its name
     ├── TeeError                         Tee; gRPC statuses live in one table in `cmbs.tee.server`
     │   ├── InvalidGraph                 malformed: an empty id, an unspecified type, a self-loop, no provenance, ...
     │   ├── GraphTooLarge                more than one message may carry; names the limit and the way around it
@@ -34,8 +35,7 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   └── GraphUnavailable             the graph store cannot be read or written; nothing was merged; try again
     ├── InvalidProof                     a proof document that proves nothing; the message says why
     ├── InvalidKit                       no kit can be like this
-    ├── InvalidDocument                  (cmbs.documents) a kit, table or policy file, with findings by line and rule
-    └── ProviderBroken                   a hypothesis provider plug-in that cannot be used
+    └── InvalidDocument                  (cmbs.documents) a kit, table or policy file, with findings by line and rule
 """
 
 from __future__ import annotations
@@ -67,14 +67,11 @@ class ErrorCode(StrEnum):
     CONFLICT = "CONFLICT"
     STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
     LEDGER_CORRUPT = "LEDGER_CORRUPT"
+    PROVIDER_BROKEN = "PROVIDER_BROKEN"
 
 
 class CmbsError(Exception):
     """Root of the tree."""
-
-
-class ProviderBroken(CmbsError):
-    """A hypothesis provider plug-in cannot be loaded or breaks its contract."""
 
 
 class InvalidProof(CmbsError):
@@ -380,6 +377,12 @@ class StoreRolledBack(StoreUnavailable):
                 "next": "have an operator put the newest database back; sending it again does not help before that",
             },
         )
+
+
+class ProviderBroken(BeliefServerError):
+    """A hypothesis provider plug-in cannot be loaded, raises or breaks its contract; nothing was changed."""
+
+    default_code = ErrorCode.PROVIDER_BROKEN
 
 
 class LedgerCorrupt(BeliefServerError):

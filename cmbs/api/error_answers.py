@@ -22,6 +22,7 @@ from cmbs.api.error_details import (
     MethodNotAllowedDetails,
     NotFoundDetails,
     ObligationNotFoundDetails,
+    ProviderBrokenDetails,
     RecordNotFoundDetails,
     RequestTimeoutDetails,
     SessionNotFoundDetails,
@@ -110,6 +111,10 @@ class LedgerCorruptError(Failure[LedgerCorruptDetails], frozen=True, tag="LEDGER
     """A log does not verify: have an operator look at the store."""
 
 
+class ProviderBrokenError(Failure[ProviderBrokenDetails], frozen=True, tag="PROVIDER_BROKEN"):
+    """The hypothesis provider of the session fails or breaks its contract."""
+
+
 # --- the codes of the way to the server -------------------------------------------------------------------------------
 
 
@@ -156,6 +161,7 @@ ApiError: TypeAlias = (
     | ConflictError
     | StoreUnavailableError
     | LedgerCorruptError
+    | ProviderBrokenError
     | NotFoundError
     | MethodNotAllowedError
     | RequestTimeoutError

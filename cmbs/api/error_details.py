@@ -272,6 +272,13 @@ class LedgerCorruptDetails(ErrorDetails, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="Why it does not verify.")]
 
 
+class ProviderBrokenDetails(ErrorDetails, frozen=True, kw_only=True):
+    """Of a hypothesis provider that raises, or that answers what no provider may."""
+
+    provider: Annotated[str | None, Meta(description="The id of the provider.")] = None
+    probe_id: Annotated[str | None, Meta(description="The probe that it was asked about.")] = None
+
+
 # --- details of the codes of the way to the server --------------------------------------------------------------------
 
 
@@ -324,6 +331,7 @@ DETAILS_OF: dict[str, type[ErrorDetails]] = {
     ErrorCode.CONFLICT: ConflictDetails,
     ErrorCode.STORE_UNAVAILABLE: StoreUnavailableDetails,
     ErrorCode.LEDGER_CORRUPT: LedgerCorruptDetails,
+    ErrorCode.PROVIDER_BROKEN: ProviderBrokenDetails,
     TransportCode.NOT_FOUND: NotFoundDetails,
     TransportCode.METHOD_NOT_ALLOWED: MethodNotAllowedDetails,
     TransportCode.REQUEST_TIMEOUT: RequestTimeoutDetails,

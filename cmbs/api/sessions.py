@@ -153,7 +153,8 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     """DECLARE_SESSION."""
 
     ontology: Annotated[
-        OntologyBundle | UnsetType, Meta(description="May be left out where a kit is named, which says it.")
+        OntologyBundle | UnsetType,
+        Meta(description="May be left out where a kit or a provider is named, which says it."),
     ] = UNSET
     hypotheses: Annotated[
         Annotated[Ids, Meta(min_length=1)] | UnsetType,

@@ -17,6 +17,7 @@ from cmbs.belief.agreement import Agreement
 from cmbs.belief.graph_kits import GraphKits, ontology_of_graph
 from cmbs.belief.kernel.case_fields import build_case_fields
 from cmbs.belief.kernel.events import Declare, Stamp, read_event
+from cmbs.belief.kernel.provider_mask import ask_provider
 from cmbs.belief.kernel.requests import Command, RequestValidator
 from cmbs.belief.kernel.session import decide_declare
 from cmbs.belief.kits import ReadyKit
@@ -110,15 +111,18 @@ class Declarations:
                 graph_kit = found.provider
             else:
                 chosen = found.provider
-            ontology = ontology or _find_ontology(found.provider)
+            ontology = ontology or _find_ontology(found)
+        elif chosen is not None and ontology is None:
+            ontology = _find_ontology(ChosenProvider(chosen, reference_of(chosen)))
         wrong = self._check_symptoms(graph_kit, symptoms)
         if ontology is None:
             raise InvalidRequest(
-                "`ontology` may be left out only where a kit is named, which says it",
-                {"field": "ontology", "next": "send `ontology`, or name a `kit`"},
+                "`ontology` may be left out only where a kit or a provider is named, which says it",
+                {"field": "ontology", "next": "send `ontology`, or name a `kit` or a `provider`"},
             )
         if chosen is not None:
-            reference, hypotheses = reference or reference_of(chosen), chosen.hypothesis_ids()
+            reference = reference or reference_of(chosen)
+            hypotheses = ask_provider(chosen, lambda: frozenset(chosen.hypothesis_ids()))
             hypothesis_attributes = attributes_of_provider(chosen, hypothesis_attributes)
         else:
             begun = None if idempotency_key is None else self._find_begun(session_id)
@@ -246,11 +250,14 @@ def _choose_agents(agents: Any, actor: Actor | None) -> Any:
     return [actor.id] if agents is None and actor is not None and actor.kind is ActorKind.AGENT else agents
 
 
-def _find_ontology(provider: HypothesisProvider | GraphKit) -> OntologyBundle | None:
-    """What a declaration that names a kit need not say."""
+def _find_ontology(chosen: ChosenProvider) -> OntologyBundle:
+    """What a declaration that names a kit or a provider need not say."""
+    provider, named = chosen.provider, chosen.reference
     if isinstance(provider, GraphKit):
         return ontology_of_graph(provider)
-    return ontology_of(provider.kit) if isinstance(provider, KitProvider) else None
+    if isinstance(provider, KitProvider):
+        return ontology_of(provider.kit)
+    return OntologyBundle(named.id, named.version, f"provider:{named.id}", named.version)
 
 
 def derive_session_id(idempotency_key: str, actor: Actor | None) -> str:
@@ -263,7 +270,8 @@ def attributes_of_provider(provider: HypothesisProvider, asked: Any) -> Any:
     """What is declared of a provider's hypotheses: what the provider says, or else the caller."""
     if not isinstance(provider, AttributedProvider):
         return asked
-    offered = {each: dict(attributes) for each, attributes in provider.hypothesis_attributes().items()}
+    declared = ask_provider(provider, provider.hypothesis_attributes)
+    offered = {each: dict(attributes) for each, attributes in declared.items()}
     if asked is not None and offered:
         raise InvalidRequest(
             f"provider `{provider.id()}` says what its hypotheses are; leave `hypothesis_attributes` out",

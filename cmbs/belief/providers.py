@@ -9,6 +9,7 @@ from typing import TypeAlias
 from msgspec import UnsetType
 
 from cmbs.belief.kernel.nearest import find_nearest
+from cmbs.belief.kernel.provider_mask import ask_provider
 from cmbs.belief.kits import KitLibrary
 from cmbs.errors import Conflict, InvalidRequest
 from cmbs.kit.graph_kit import GraphKit
@@ -71,7 +72,7 @@ class Providers:
             return self.kits.provide(reference)
         own = self.own
         offered: Iterable[HypothesisProvider] = self._by_name.values() if own is None else (own,)
-        others = [each for each in offered if each.id() == reference.id or own is not None]
+        others = [each for each in offered if own is not None or ask_provider(each, each.id) == reference.id]
         for each in others:
             if reference_of(each) == reference:
                 return each
@@ -99,4 +100,4 @@ class Providers:
 
 def reference_of(provider: HypothesisProvider) -> ProviderRef:
     """How a session names a provider."""
-    return ProviderRef(provider.id(), provider.version())
+    return ask_provider(provider, lambda: ProviderRef(provider.id(), provider.version()))

@@ -171,7 +171,8 @@ class BeliefServer(SessionReader):
         that is left. They are part of the first event.
 
         `kit` names a kit on record, from which ontology, hypotheses and attributes are taken. `provider` names one of
-        the installed providers. Unless `policy` says otherwise, conclusions in such a session are of survivors alone.
+        the installed providers, which says the ontology too if it is left out. Unless `policy` says otherwise,
+        conclusions in such a session are of survivors alone.
 
         A kit over a causal graph needs `symptoms`: the nodes that show something wrong. Hypotheses are then the nodes
         of the graph that can have caused them.

@@ -21,7 +21,7 @@ from cmbs.api.errors import (
     complete_details,
     status_of,
 )
-from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded
+from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded, ProviderBroken
 from cmbs.http.exchange import NOT_MODIFIED, EventStream, Response, split_query
 from cmbs.http.headers import header_lookup
 from cmbs.http.router import RouteMatch, method_not_allowed
@@ -199,6 +199,9 @@ def response_to(exc: Exception) -> Response:
             headers.append(("www-authenticate", 'Bearer realm="cmbs"'))
         elif status == UNAVAILABLE:
             headers.append(("retry-after", "1"))
+        if isinstance(exc, ProviderBroken):
+            # What the provider raised is in the log alone.
+            _log.error("%s", exc.message, exc_info=exc)
         return Response(status, error_body(exc.code, exc.message, exc.details), headers)
     _log.error("unexpected failure", exc_info=exc)
     code = TransportCode.INTERNAL_ERROR

@@ -129,7 +129,7 @@ SESSION_OPERATIONS: tuple[Operation, ...] = (
         " answer of the same source is a conflict, unless it is a look of its own, under another `observation_id`.",
         observations.ObserveResponse,
         observations.ObserveRequest,
-        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.UNKNOWN_PROBE),
+        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.UNKNOWN_PROBE, ErrorCode.PROVIDER_BROKEN),
         scope=Scope.BELIEF_WRITE,
         has_own_key=True,
         bulk=_SURVIVORS,

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from cmbs.belief.kernel.nearest import find_nearest
 from cmbs.core import entropy
-from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
+from cmbs.errors import BeliefServerError, InvalidHypothesisId, ProviderBroken, UnknownProbe
 from cmbs.spi.hypothesis_provider import HypothesisProvider
+
+T = TypeVar("T")
+
+
+def ask_provider(provider: HypothesisProvider, question: Callable[[], T], probe_id: str | None = None) -> T:
+    """What a provider answers; `ProviderBroken` with its name where it raises anything but an error of ours.
+
+    What it raised is the cause, and not part of the message: it may say more than a caller should read.
+    """
+    try:
+        return question()
+    except BeliefServerError:
+        raise
+    except Exception as exc:
+        asked = "" if probe_id is None else f" for probe `{probe_id}`"
+        raise _broken(provider, f"raised `{type(exc).__name__}`{asked}", probe_id) from exc
+
+
+def _broken(provider: HypothesisProvider, what: str, probe_id: str | None) -> ProviderBroken:
+    try:
+        name = provider.id()
+    except Exception:  # noqa: BLE001 - what is told is the failure before this one
+        name = type(provider).__name__
+    details = {"provider": name} if probe_id is None else {"provider": name, "probe_id": probe_id}
+    return ProviderBroken(f"provider `{name}` {what}; nothing was changed", details)
 
 
 def find_eliminated(provider: HypothesisProvider, probe_id: str, response: Any) -> frozenset[str]:
     """Return the ids that a response to a probe rules out, whether or not they are still alive.
 
     Raises `UnknownProbe` for a probe the provider does not offer, `InvalidHypothesisId` for a mask with ids the
-    provider never declared, and `ProviderBroken` for a mask with values other than booleans: an elimination cannot be
-    taken back, so a likelihood or a text is not read as one.
+    provider never declared, and `ProviderBroken` for a provider that raises, and for a mask with values other than
+    booleans: an elimination cannot be taken back, so a likelihood or a text is not read as one.
     """
-    if probe_id not in provider.probe_ids():
-        raise UnknownProbe(probe_id, find_nearest(probe_id, sorted(provider.probe_ids())))
-    mask = provider.apply_probe(probe_id, response)
-    unknown = mask.keys() - frozenset(provider.hypothesis_ids())
+    known = ask_provider(provider, lambda: frozenset(provider.probe_ids()), probe_id)
+    if probe_id not in known:
+        raise UnknownProbe(probe_id, find_nearest(probe_id, sorted(known)))
+    mask = ask_provider(provider, lambda: dict(provider.apply_probe(probe_id, response)), probe_id)
+    unknown = mask.keys() - ask_provider(provider, lambda: frozenset(provider.hypothesis_ids()), probe_id)
     if unknown:
         raise InvalidHypothesisId(sorted(unknown))
     for hypothesis_id, eliminated in mask.items():
         if not isinstance(eliminated, bool):
-            raise ProviderBroken(
-                f"provider `{provider.id()}` answers `{eliminated}` for hypothesis `{hypothesis_id}`, not a boolean"
-            )
+            raise _broken(provider, f"answers `{eliminated}` for hypothesis `{hypothesis_id}`, not a boolean", probe_id)
     return frozenset(hypothesis_id for hypothesis_id, eliminated in mask.items() if eliminated)
 
 

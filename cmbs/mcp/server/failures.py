@@ -100,6 +100,9 @@ _ADVICE: dict[str, Advice] = {
     ErrorCode.LEDGER_CORRUPT: Advice(
         f"do not rely on it; {_OPERATOR}", "find_sessions", (), "the record of this is damaged"
     ),
+    ErrorCode.PROVIDER_BROKEN: Advice(
+        f"take another probe; {_OPERATOR}", "next_probes", ("session_id",), "the provider of the session fails"
+    ),
     TransportCode.NOT_FOUND: Advice(_OPERATOR, "whoami", happened=_NOT_OFFERED),
     TransportCode.METHOD_NOT_ALLOWED: Advice(_OPERATOR, "whoami", happened=_NOT_OFFERED),
     TransportCode.UNSUPPORTED_MEDIA_TYPE: Advice(_OPERATOR, "whoami", happened=_NOT_OFFERED),

@@ -9,6 +9,7 @@ import pytest
 
 from cmbs.belief.kernel.requests import Limits
 from cmbs.belief.server import BeliefServer
+from cmbs.belief_api import create_app
 from cmbs.errors import (
     Conflict,
     HeadMismatch,
@@ -23,6 +24,7 @@ from cmbs.errors import (
 from cmbs.messages import ConclusionRule, SessionPolicy
 from cmbs.spi import HypothesisProvider, RecoveredState
 from cmbs.testing import FailingEliminationStore
+from tests.support.in_process import client_of
 from tests.support.plain_store import PlainStore
 from tests.support.store_fixture import (
     NO_SUCH_SESSION,
@@ -92,6 +94,26 @@ def test_the_hypotheses_come_from_the_provider_and_the_list_passed_is_ignored(se
         session_id, snapshot = server.declare_session(ONTOLOGY, ignored)
         assert snapshot.survivors == ["cat", "dog", "trout", "wolf"]
         assert last_entry(server, session_id).payload["provider"] == {"id": "animals", "version": "1"}
+
+
+@pytest.mark.req("BS-6.5-PROBE-01")
+def test_a_declaration_that_names_a_provider_may_leave_the_ontology_out(server: BeliefServer) -> None:
+    offering = BeliefServer(providers=lambda: {"zoo": Animals()})
+    provider: str | None
+    for each, provider in ((offering, "zoo"), (server, None)):
+        session_id = each.declare_session(provider=provider).session_id
+        assert last_entry(each, session_id).payload["ontology"] == {
+            "hypothesis_space_id": "animals",
+            "hypothesis_version": "1",
+            "causal_graph_ref": "provider:animals",
+            "causal_graph_version": "1",
+        }
+        session_id = each.declare_session(ONTOLOGY, provider=provider).session_id
+        assert last_entry(each, session_id).payload["ontology"] == ONTOLOGY.to_dict()
+    with client_of(create_app(offering)) as client:
+        assert client.post("/v1/sessions", json={"provider": "zoo"}).status_code == 201
+        refused = client.post("/v1/sessions", json={"hypotheses": ["a"]}).json()["error"]
+    assert (refused["code"], refused["details"]["field"]) == ("INVALID_REQUEST", "ontology")
 
 
 @pytest.mark.req("BS-6.5-PROBE-02")
@@ -166,8 +188,9 @@ def test_a_session_declared_from_another_provider_is_not_probed(fixture: StoreFi
         ({"cat": 0.9}, ProviderBroken),
         ({"cat": "no"}, ProviderBroken),
         ({"cat": None}, ProviderBroken),
-        # What a provider raises reaches the caller.
-        (None, ValueError),
+        (5, ProviderBroken),
+        # What a provider raises names the provider, and is the cause.
+        (None, ProviderBroken),
     ],
 )
 def test_a_mask_that_breaks_the_contract_is_an_error_and_nothing_is_applied(
@@ -175,7 +198,7 @@ def test_a_mask_that_breaks_the_contract_is_an_error_and_nothing_is_applied(
 ) -> None:
     server = fixture.open(belief_provider=Animals() if mask is None else Answering(mask))
     session_id = declared(server)
-    with pytest.raises(error, match="unreadable" if mask is None else None):
+    with pytest.raises(error, match="`animals` raised `ValueError`" if mask is None else None):
         server.apply_probe(session_id, "furry", "unreadable")
     assert verbs(server, session_id) == ["DECLARE_SESSION"]
 
@@ -237,6 +260,44 @@ def test_replay_never_asks_the_provider(fixture: StoreFixture) -> None:
     assert restored.query_belief(session_id) == expected
     assert provider.asked == asked
     assert restored.apply_probe(session_id, "furry", "yes") == first
+
+
+class Raising(Animals):
+    """A provider of which one method raises."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+
+        def fail(*_: Any) -> Any:
+            raise RuntimeError("postgres://reader:secret@kb is away")
+
+        setattr(self, method, fail)
+
+
+@pytest.mark.req("BS-6.5-PROBE-04")
+@pytest.mark.parametrize("method", ["probe_ids", "apply_probe", "hypothesis_ids", "id", "version"])
+def test_a_provider_that_raises_is_named_over_http_and_what_it_raised_is_in_the_log_alone(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, broken = Animals(), Raising(method)
+    server = BeliefServer(providers=lambda: {"animals": whole})
+    session_id = server.declare_session(ONTOLOGY, provider="animals").session_id
+    vars(whole).update(vars(broken))
+    # That of a session, and that of a declaration.
+    asked = {"probe_id": "furry", "response": "yes"}
+    declared_anew = {"ontology": ONTOLOGY.to_dict(), "provider": "animals"}
+    with client_of(create_app(server)) as client:
+        told = [client.post(f"/v1/sessions/{session_id}/observations", json=asked)]
+        if method in ("hypothesis_ids", "id", "version"):
+            told.append(client.post("/v1/sessions", json=declared_anew))
+    for each in told:
+        error = each.json()["error"]
+        name = "Animals" if method == "id" else "animals"
+        assert (each.status_code, error["code"], error["details"]["provider"]) == (500, "PROVIDER_BROKEN", name)
+        assert error["message"].startswith(f"provider `{name}` raised `RuntimeError`")
+        assert "secret" not in each.text
+    assert "secret" in caplog.text
+    assert verbs(server, session_id) == ["DECLARE_SESSION"]
 
 
 @pytest.mark.req("BS-6.5-PROBE-01")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.belief.kernel.provider_mask import BeliefState, find_eliminated
+from cmbs.belief.kernel.provider_mask import BeliefState, ask_provider, find_eliminated
 from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
 from cmbs.spi.hypothesis_provider import HypothesisProvider
 from tests.support.subtests import for_each
@@ -135,6 +135,25 @@ def test_a_mask_value_that_is_no_boolean_is_an_error_and_changes_nothing(value: 
     with pytest.raises(ProviderBroken, match=f"provider `table` answers `{value}` for hypothesis `dog`, not a boolean"):
         belief.apply_probe("p", 1)
     assert belief.survivors == set(ANIMALS)
+
+
+def test_a_provider_that_raises_is_named_and_changes_nothing() -> None:
+    class Nameless(Table):
+        def id(self) -> str:
+            raise OSError("no name")
+
+    for provider, name in ((Table(ANIMALS, {("p", 1): {}}), "table"), (Nameless(ANIMALS, {("p", 1): {}}), "Nameless")):
+        belief = BeliefState(provider)
+        # The table has no such response.
+        with pytest.raises(ProviderBroken, match=f"provider `{name}` raised `KeyError` for probe `p`") as caught:
+            belief.apply_probe("p", 2)
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert caught.value.details == {"provider": name, "probe_id": "p"}
+        assert belief.survivors == set(ANIMALS)
+    with pytest.raises(ProviderBroken, match=r"provider `Nameless` raised `OSError`; nothing was changed"):
+        ask_provider(provider, provider.id)
+    with pytest.raises(UnknownProbe):
+        BeliefState(Table(ANIMALS, {})).apply_probe("p", 2)
 
 
 def test_what_a_probe_eliminates_does_not_depend_on_who_is_alive() -> None:

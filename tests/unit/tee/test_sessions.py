@@ -161,7 +161,7 @@ def test_without_a_graph_hypotheses_must_be_listed(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidRequest, match="the causal graph is empty"):
             server.declare_session(BLANK)
-        with pytest.raises(InvalidRequest, match="`ontology` may be left out only where a kit is named"):
+        with pytest.raises(InvalidRequest, match="`ontology` may be left out only where a kit or a provider is named"):
             server.declare_session(None)
 
 
