@@ -83,4 +83,4 @@ def _tells_apart(probe: KitProbe, survivors: frozenset[str]) -> bool:
 
 def _action(probe: KitProbe) -> Action:
     outcomes = [{"outcome_id": each.outcome_id, "label": each.label} for each in probe.outcomes]
-    return Action(probe.probe_id, probe.prompt, {"outcomes": outcomes, "reads_numbers": probe.reading is not None})
+    return Action(probe.probe_id, probe.prompt, {"outcomes": outcomes, "reads_numbers": probe.reads_numbers})

@@ -97,4 +97,6 @@ def describe_component(gain: ComponentGain, alive: int, session: Session) -> Pro
         answers.append(AnswerItem(outcome.outcome_id, outcome.label, outcome.soundness, likelihood, alive - gone, gone))
     name = probe.name(gain.component)
     looks = count_looks(session.looks, name)
-    return ProbeItem(name, probe.ask(gain.component), probe.reading is not None, gain.bits, answers, looks)
+    return ProbeItem(
+        name, probe.ask(gain.component), probe.reads_numbers, probe.window is not None, gain.bits, answers, looks
+    )

@@ -171,4 +171,6 @@ def _describe(session: Session, kit: Kit, table: Table, belief: Belief, gain: Ga
             )
         )
     looks = count_looks(session.looks, gain.probe_id)
-    return ProbeItem(gain.probe_id, probe.prompt, probe.reading is not None, gain.bits, answers, looks)
+    return ProbeItem(
+        gain.probe_id, probe.prompt, probe.reads_numbers, probe.window is not None, gain.bits, answers, looks
+    )

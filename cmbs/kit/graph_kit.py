@@ -92,6 +92,11 @@ class GraphProbe:
         )
         return KitProbe(self.name(component), self.ask(component), outcomes, self.reading, self.window)
 
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether one number is an answer."""
+        return self.reading is not None and self.window is None
+
     def outcome(self, outcome_id: str) -> GraphOutcome | None:
         """The outcome of that id; None where there is none."""
         return next((each for each in self.outcomes if each.outcome_id == outcome_id), None)

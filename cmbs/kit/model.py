@@ -72,6 +72,19 @@ class Reduction(StrEnum):
     K_OF_N = "k-of-n"
 
 
+class Gaps(StrEnum):
+    """What a sample that was not measured means for its window.
+
+    `REFUSED`: such a window is no response.
+    `LEFT_OUT`: the verdict is that of the other samples, if there are enough of them.
+    `NO_VERDICT`: such a window has no verdict; the answer is no data.
+    """
+
+    REFUSED = "refused"
+    LEFT_OUT = "left-out"
+    NO_VERDICT = "no-verdict"
+
+
 @dataclass(frozen=True, slots=True)
 class KitHypothesis:
     """One thing that may be true. `prior` is a weight, relative to those of the others.
@@ -187,16 +200,17 @@ Reading = NormalBand | CutPoints
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a probe reads a window of samples.
+    """How a probe reads a window of samples; a probe that declares one reads nothing else, and no data.
 
     `counts` is the outcome that samples are counted for; for a baseline it is what is abnormal, if not said. `n` is how
-    many samples a window has; any number, if not said.
+    many samples a window has, gaps included; any number, if not said.
     """
 
     reduction: Reduction
     k: int | None = None
     n: int | None = None
     counts: str | None = None
+    gaps: Gaps = Gaps.REFUSED
 
     def __post_init__(self) -> None:
         if (self.reduction is Reduction.K_OF_N) is not (self.k is not None):
@@ -225,7 +239,7 @@ class Window:
 class KitProbe:
     """Something to find out: `prompt` is the question.
 
-    `reading` is there where numbers are answers too, `window` where windows of samples are.
+    `reading` is there where numbers mean something, `window` where windows of samples are the only answers.
     """
 
     probe_id: str
@@ -251,6 +265,11 @@ class KitProbe:
     @cached_property
     def _by_id(self) -> dict[str, KitOutcome]:
         return {each.outcome_id: each for each in self.outcomes}
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether one number is an answer."""
+        return self.reading is not None and self.window is None
 
     def outcome(self, outcome_id: str) -> KitOutcome | None:
         """The outcome of that id; None where there is none."""

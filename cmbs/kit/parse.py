@@ -27,6 +27,7 @@ from cmbs.kit.model import (
     NO_DATA,
     Constant,
     CutPoints,
+    Gaps,
     Kit,
     KitHypothesis,
     KitOutcome,
@@ -73,7 +74,7 @@ _BAND_FIELDS = {"threshold": False, "tail": False, "constant": False}
 BASELINE_FIELDS = {"normal": True, "abnormal": True, "median": True, "mad": True} | _BAND_FIELDS
 SAMPLED_FIELDS = {"normal": True, "abnormal": True, "samples": True} | _BAND_FIELDS
 CUTS_FIELDS = {"cuts": True, "outcomes": True}
-WINDOW_FIELDS = {"reduction": True, "k": False, "n": False, "counts": False}
+WINDOW_FIELDS = {"reduction": True, "k": False, "n": False, "counts": False, "gaps": False}
 
 
 Declared = TypeVar("Declared")
@@ -462,13 +463,14 @@ class KitReader(FieldReader):
         k = self._read_count(fields.get("k"), (*path, "k"))
         n = self._read_count(fields.get("n"), (*path, "n"))
         counts = self.read_id(fields.get("counts"), (*path, "counts"))
+        gaps = self.read_word(fields.get("gaps"), (*path, "gaps"), Gaps) or Gaps.REFUSED
         if read is None:
             message = "reduces samples, and the probe has no `reading` for them"
             self.refuse_value(Rule.MISSING_FIELD, message, path, node.place)
         if reduction is None or reading is None or len(self.findings) > before:
             return None
         try:
-            window = Window(reduction, k, n, counts)
+            window = Window(reduction, k, n, counts, gaps)
             if reduction is not Reduction.MEAN:
                 window.resolve_counts(reading)
         except InvalidKit as exc:

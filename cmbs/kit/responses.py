@@ -26,13 +26,18 @@ class ReadResponse(NamedTuple):
 def read_response(probe: KitProbe, response: Any) -> ReadResponse:
     """The outcome that a response stands for, with the record of how it was read.
 
-    A response is the id of an outcome, no data (None or `NO_DATA`), a number where the probe reads numbers, or a list
-    of samples where it declares how to reduce them. What the probe cannot read raises `InvalidRequest`: an elimination
+    A response is no data (None or `NO_DATA`), the id of an outcome, or a number where the probe reads numbers. Where it
+    declares a window it is a list of samples, and nothing else: whoever sends one number or an outcome has reduced a
+    window already, by a rule that is not on record. What the probe cannot read raises `InvalidRequest`: an elimination
     cannot be taken back, so nothing is guessed. A number that is not finite is no reading; the answer then is no data.
     """
     match response:
         case None:
             return ReadResponse(None, {})
+        case list() | tuple():
+            return _reduce(probe, response)
+        case _ if probe.window is not None and response != NO_DATA:
+            return _reduce(probe, response)
         case str():
             found = probe.outcome(response)
             if found is None and response != NO_DATA:
@@ -45,9 +50,6 @@ def read_response(probe: KitProbe, response: Any) -> ReadResponse:
             return _read_number(probe, probe.reading, response)
         case Real():
             raise _unreadable(probe, f"reads no numbers, and got {show_found(response)}", response)
-        case list() | tuple():
-            reduced = reduce_window(probe, response)
-            return ReadResponse(reduced.outcome, {"window": reduced.to_record()})
         case _:
             raise _unreadable(probe, f"cannot read a response of type {type(response).__name__}", response)
 
@@ -55,6 +57,11 @@ def read_response(probe: KitProbe, response: Any) -> ReadResponse:
 def outcome_for(probe: KitProbe, response: Any) -> KitOutcome | None:
     """The outcome that a response stands for; None for no data. Raises what `read_response` raises."""
     return read_response(probe, response).outcome
+
+
+def _reduce(probe: KitProbe, response: Any) -> ReadResponse:
+    reduced = reduce_window(probe, response)
+    return ReadResponse(reduced.outcome, {"window": reduced.to_record()})
 
 
 def _read_number(probe: KitProbe, reading: Reading, response: Any) -> ReadResponse:
@@ -81,8 +88,7 @@ def _read_number(probe: KitProbe, reading: Reading, response: Any) -> ReadRespon
 def _unreadable(probe: KitProbe, what: str, response: Any) -> InvalidRequest:
     ids = [each.outcome_id for each in probe.outcomes]
     numbers = ", a number" if probe.reading is not None else ""
-    samples = ", a list of samples" if probe.window is not None else ""
-    accepted = f"{list_ids(ids)}{numbers}{samples} or `{NO_DATA}`"
+    accepted = f"{list_ids(ids)}{numbers} or `{NO_DATA}`"
     return InvalidRequest(
         f"probe `{probe.probe_id}` {what}: it takes {accepted}",
         {

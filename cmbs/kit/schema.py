@@ -12,7 +12,7 @@ from typing import Any
 from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.kit import parse, parse_graph
 from cmbs.kit.graph_kit import Effect, NodeKind
-from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Constant, Reduction, Soundness, Tail
+from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Constant, Gaps, Reduction, Soundness, Tail
 from cmbs.kit.windows import MAX_WINDOW_SAMPLES
 
 _ID = {"type": "string", "maxLength": MAX_ID_LENGTH}
@@ -170,6 +170,7 @@ def _window() -> dict[str, Any]:
         "k": count | {"description": "For k-of-n: how many samples must read as the counted outcome."},
         "n": count | {"description": "How many samples a window has; any number, if not said."},
         "counts": _ID | {"description": "The outcome that samples are counted for; by default the abnormal one."},
+        "gaps": _words(Gaps, "What a sample that was not measured (null) means; by default the window is refused."),
     }
 
 

@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any
 
 from cmbs.errors import InvalidRequest, LimitExceeded
-from cmbs.kit.model import NO_DATA, KitOutcome, KitProbe, Reading, Reduction, Window
+from cmbs.kit.model import NO_DATA, Gaps, KitOutcome, KitProbe, Reading, Reduction, Window
 
 MAX_WINDOW_SAMPLES = 10_000
 # Characters of what was sent that an error shows.
@@ -23,8 +23,9 @@ _EXACT_BITS = 53
 class ReducedWindow:
     """What became of a window: its verdict, and what the verdict follows from.
 
-    `value` is the mean that was read, `counted` how many samples read as `counts`; each is None for other reductions.
-    `outcome` is None where the reading gives no verdict.
+    `samples` is how many were sent, `gaps` how many of them were not measured. `value` is the mean that was read,
+    `counted` how many samples read as `counts`; each is None for other reductions, and where there is no verdict
+    because of gaps. `outcome` is None where there is no verdict.
     """
 
     window: Window
@@ -33,11 +34,14 @@ class ReducedWindow:
     value: float | None = None
     counts: str | None = None
     counted: int | None = None
+    gaps: int = 0
 
     def to_record(self) -> dict[str, Any]:
         """The reduction as data for an entry; the mean as text, as readings are."""
         found: dict[str, Any] = {"reduction": self.window.reduction.value, "samples": self.samples}
         found |= {name: bound for name, bound in (("k", self.window.k), ("n", self.window.n)) if bound is not None}
+        if self.gaps:
+            found["gaps"] = self.gaps
         if self.value is not None:
             found["value"] = repr(self.value)
         if self.counted is not None:
@@ -45,11 +49,12 @@ class ReducedWindow:
         return found | {"outcome_id": NO_DATA if self.outcome is None else self.outcome.outcome_id}
 
 
-def reduce_window(probe: KitProbe, samples: Sequence[Any]) -> ReducedWindow:
-    """The verdict of a window of samples.
+def reduce_window(probe: KitProbe, samples: Any) -> ReducedWindow:
+    """The verdict of a window of samples, which is a list.
 
-    `InvalidRequest` where the probe declares no reduction, the window has not as many samples as it declares, or a
-    sample is no finite number; `LimitExceeded` where there are too many.
+    A sample that was not measured is None or `NO_DATA`. `InvalidRequest` where the probe declares no reduction, the
+    window has not as many samples as it declares, a sample is no finite number, or was not measured and the kit refuses
+    that; `LimitExceeded` where there are too many.
     """
     window, reading = probe.window, probe.reading
     if window is None or reading is None:
@@ -61,14 +66,28 @@ def reduce_window(probe: KitProbe, samples: Sequence[Any]) -> ReducedWindow:
             "one outcome or number",
             "reduce the window yourself and send one outcome or number, or declare `window` in the kit",
         )
+    if not isinstance(samples, list | tuple):
+        raise _refuse_window(
+            probe,
+            f"probe `{probe.probe_id}` declares a window, and reads a list of samples alone",
+            "response",
+            show_found(samples),
+            f"a list of samples or `{NO_DATA}`",
+            "send the samples as they were measured: the kit reduces them, and the reduction is recorded",
+        )
     if len(samples) > MAX_WINDOW_SAMPLES:
         raise LimitExceeded("window_samples", MAX_WINDOW_SAMPLES, len(samples), "response")
     _check_length(probe, window, len(samples))
-    numbers = [_check_sample(probe, number, sample) for number, sample in enumerate(samples)]
+    measured = [(number, sample) for number, sample in enumerate(samples) if not _is_gap(probe, window, number, sample)]
+    numbers = [_check_sample(probe, number, sample) for number, sample in measured]
+    gaps = len(samples) - len(numbers)
+    if (gaps and window.gaps is Gaps.NO_VERDICT) or len(numbers) < (window.k or 1):
+        return ReducedWindow(window, len(samples), None, gaps=gaps)
     if window.reduction is Reduction.MEAN:
         value = mean_of(numbers)
-        return ReducedWindow(window, len(numbers), _find_outcome(probe, reading.outcome_of(value)), value=value)
-    return _count_samples(probe, window, reading, numbers)
+        outcome = _find_outcome(probe, reading.outcome_of(value))
+        return ReducedWindow(window, len(samples), outcome, value=value, gaps=gaps)
+    return _count_samples(probe, window, reading, numbers, gaps)
 
 
 def to_finite(value: Any) -> float | None:
@@ -106,12 +125,15 @@ def mean_of(numbers: Sequence[float]) -> float:
     return statistics.mean(numbers)
 
 
-def _count_samples(probe: KitProbe, window: Window, reading: Reading, numbers: Sequence[float]) -> ReducedWindow:
+def _count_samples(
+    probe: KitProbe, window: Window, reading: Reading, numbers: Sequence[float], gaps: int
+) -> ReducedWindow:
     counts, other = window.resolve_counts(reading)
     verdicts = [reading.outcome_of(number) for number in numbers]
     counted = verdicts.count(counts)
     verdict = None if None in verdicts else counts if counted >= (window.k or 1) else other
-    return ReducedWindow(window, len(numbers), _find_outcome(probe, verdict), counts=counts, counted=counted)
+    outcome = _find_outcome(probe, verdict)
+    return ReducedWindow(window, len(numbers) + gaps, outcome, counts=counts, counted=counted, gaps=gaps)
 
 
 def _find_outcome(probe: KitProbe, outcome_id: str | None) -> KitOutcome | None:
@@ -137,6 +159,22 @@ def _check_length(probe: KitProbe, window: Window, length: int) -> None:
     )
 
 
+def _is_gap(probe: KitProbe, window: Window, number: int, sample: Any) -> bool:
+    """Whether a sample was not measured; refused where the kit refuses that."""
+    if sample is not None and not (isinstance(sample, str) and sample == NO_DATA):
+        return False
+    if window.gaps is Gaps.REFUSED:
+        raise _refuse_window(
+            probe,
+            f"sample {number} of the window for probe `{probe.probe_id}` was not measured, and its kit refuses gaps",
+            f"response[{number}]",
+            show_found(sample),
+            "a finite number",
+            f"send a window without gaps, or answer `{NO_DATA}`; a kit may say `gaps: {Gaps.LEFT_OUT}`",
+        )
+    return True
+
+
 def _check_sample(probe: KitProbe, number: int, sample: Any) -> float:
     value = to_finite(sample)
     if value is not None:
@@ -147,7 +185,7 @@ def _check_sample(probe: KitProbe, number: int, sample: Any) -> float:
         f"response[{number}]",
         show_found(sample),
         "a finite number",
-        "leave out what was not measured, and send the window again",
+        "send null for what was not measured: the kit says what that means",
     )
 
 

@@ -14,6 +14,7 @@ from cmbs.documents.nodes import MAX_VALUES, Row, count_values
 from cmbs.documents.text import format_pieces
 from cmbs.kit.model import (
     CutPoints,
+    Gaps,
     Kit,
     KitHypothesis,
     KitOutcome,
@@ -177,4 +178,6 @@ def _reading(reading: Reading) -> dict[str, Any]:
 
 def _window(window: Window) -> dict[str, Any]:
     data: dict[str, Any] = {"reduction": window.reduction.value, "k": window.k, "n": window.n, "counts": window.counts}
+    if window.gaps is not Gaps.REFUSED:
+        data["gaps"] = window.gaps.value
     return {name: value for name, value in data.items() if value is not None}

@@ -27,7 +27,8 @@ class ProbeItem(msgspec.Struct, frozen=True):
 
     probe_id: str
     prompt: str
-    reads_numbers: bool
+    reads_numbers: Annotated[bool, Meta(description="Whether one number is an answer.")]
+    takes_window: Annotated[bool, Meta(description="Whether a list of samples is the only answer, beside `no-data`.")]
     expected_bits: Annotated[float, Meta(ge=0, description="What its answer is expected to rule out.")]
     answers: list[AnswerItem]
     n_looks: Annotated[int, Meta(ge=0, description="How often it was looked at already, without data.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from cmbs.kit.model import (
     NO_DATA,
     Constant,
     CutPoints,
+    Gaps,
     Kit,
     KitHypothesis,
     KitOutcome,
@@ -51,15 +53,20 @@ def kits(
     return Kit(draw(_IDS), draw(_IDS), draw(ids()), hypotheses, probes, draw(ids()), draw(ids()))
 
 
+def drop_windows(kit: Kit) -> Kit:
+    """The kit with probes that are answered by naming an outcome: a probe with a window reads samples alone."""
+    return replace(kit, probes=tuple(replace(probe, window=None) for probe in kit.probes))
+
+
 @st.composite
 def responses(draw: st.DrawFn, probe: KitProbe) -> Any:
-    """What a probe can read: an outcome, a number where it reads them, no data."""
+    """What a probe can read: an outcome, a number where it reads them, a window where it declares one, no data."""
+    if probe.window is not None:
+        return draw(windows(probe) | st.sampled_from([NO_DATA, None]))
     choices: list[st.SearchStrategy[Any]] = [st.sampled_from([each.outcome_id for each in probe.outcomes])]
     choices.append(st.sampled_from([NO_DATA, None]))
     if probe.reading is not None:
         choices.append(_NUMBERS)
-    if probe.window is not None:
-        choices.append(windows(probe))
     return draw(st.one_of(choices))
 
 
@@ -100,11 +107,11 @@ def _windows_over(draw: st.DrawFn, reading: Reading) -> Window | None:
         case None:
             return None
         case Reduction.MEAN:
-            return Window(Reduction.MEAN, n=draw(st.none() | st.integers(1, 5)))
+            return Window(Reduction.MEAN, n=draw(st.none() | st.integers(1, 5)), gaps=draw(st.sampled_from(Gaps)))
         case reduction:
             k = draw(st.integers(1, 4)) if reduction is Reduction.K_OF_N else None
             n = draw(st.none() | st.integers(k or 1, 5))
-            return Window(reduction, k, n, draw(st.sampled_from(offered)))
+            return Window(reduction, k, n, draw(st.sampled_from(offered)), draw(st.sampled_from(Gaps)))
 
 
 @st.composite

@@ -32,7 +32,7 @@ from cmbs.ledger.canonical import encode
 from cmbs.messages import ConclusionRule, EliminationRule, KitChoice, LookRule, OntologyBundle, SessionPolicy
 from cmbs.stores.memory import InMemoryStore
 from cmbs.stores.sqlite import SQLiteStore
-from cmbs.testing.strategies.kits import kits, responses
+from cmbs.testing.strategies.kits import drop_windows, kits, responses
 from tests.support.subtests import for_each
 
 CHECKOUT = dedent(
@@ -183,7 +183,7 @@ def test_what_the_server_rules_out_is_what_the_provider_says(kit: Kit, data: st.
 
 
 @pytest.mark.req("OBS-02")
-@given(kits(min_probes=1), st.data())
+@given(kits(min_probes=1).map(drop_windows), st.data())
 def test_what_answers_as_the_truth_does_keeps_the_truth(kit: Kit, data: st.DataObject) -> None:
     truth = data.draw(st.sampled_from(sorted(kit.hypothesis_ids)))
     server = BeliefServer()

@@ -111,7 +111,7 @@ def test_a_probe_is_asked_of_a_component() -> None:
     read = outcome_for(expanded, [0.001, 0.0])
     assert read is not None
     assert (read.outcome_id, read.eliminates) == ("healthy", frozenset({"db:replica", "disk"}))
-    assert outcome_for(expanded, 0.5) == expanded.outcome("unhealthy")
+    assert outcome_for(expanded, [0.5]) == expanded.outcome("unhealthy")
     assert [kit.find_probe(each) for each in ("errors", "errors:", "load:db")] == [None, None, None]
 
 

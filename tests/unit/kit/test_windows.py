@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from cmbs.errors import InvalidKit, InvalidRequest, LimitExceeded
 from cmbs.kit import (
     MAX_WINDOW_SAMPLES,
+    NO_DATA,
     Constant,
     CutPoints,
+    Gaps,
     Kit,
     KitHypothesis,
     KitOutcome,
@@ -161,6 +164,39 @@ def test_what_was_reduced_is_recorded(window: Window, samples: list[float], reco
     assert kept["window"] == {"reduction": window.reduction.value, "samples": len(samples), **record}
 
 
+@pytest.mark.req("KIT-23")
+def test_no_data_is_an_answer_to_a_probe_with_a_window_too() -> None:
+    for response in (None, NO_DATA):
+        assert read_response(probe_of(ANY), response) == (None, {})
+
+
+@pytest.mark.req("KIT-23")
+@given(SAMPLES, st.lists(st.sampled_from([None, NO_DATA]), min_size=1), st.randoms(use_true_random=False))
+def test_a_gap_means_what_the_kit_says(samples: list[float], gaps: list[str | None], dice: Any) -> None:
+    with_gaps = [*samples, *gaps]
+    dice.shuffle(with_gaps)
+    for window in (ANY, MEAN, Window(Reduction.K_OF_N, 1, len(with_gaps))):
+        whole = replace(window, n=None)
+        left_out, no_verdict = (replace(window, gaps=each) for each in (Gaps.LEFT_OUT, Gaps.NO_VERDICT))
+        assert verdict(left_out, with_gaps) == verdict(whole, samples)
+        assert verdict(no_verdict, with_gaps) is None
+        for each in (left_out, no_verdict):
+            _, record = read_response(probe_of(each), with_gaps)
+            assert (record["window"]["samples"], record["window"]["gaps"]) == (len(with_gaps), len(gaps))
+            # Without gaps, the rule for them makes no difference.
+            unbounded = replace(each, n=None)
+            assert read_response(probe_of(unbounded), samples) == read_response(probe_of(whole), samples)
+
+
+@pytest.mark.req("KIT-23")
+def test_too_few_samples_beside_the_gaps_have_no_verdict() -> None:
+    counting = Window(Reduction.K_OF_N, 2, 3, gaps=Gaps.LEFT_OUT)
+    assert verdict(counting, [900, None, 900]) == "abnormal"
+    assert verdict(counting, [100, None, 100]) == "normal"
+    assert verdict(counting, [100, None, None]) is None
+    assert verdict(replace(MEAN, gaps=Gaps.LEFT_OUT), [None]) is None
+
+
 @pytest.mark.req("KIT-15")
 def test_one_of_two_outcomes_of_cuts_can_be_counted() -> None:
     counting = Window(Reduction.K_OF_N, k=2, counts="high")
@@ -170,7 +206,7 @@ def test_one_of_two_outcomes_of_cuts_can_be_counted() -> None:
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
-REFUSED: list[tuple[Window | None, list[Any], str, str]] = [
+REFUSED: list[tuple[Window | None, Any, str, str]] = [
     (None, [1, 2], "response", "probe `p` declares no reduction"),
     (ANY, [], "response", "a window of probe `p` has at least 1 sample, and this one has 0"),
     (Window(Reduction.K_OF_N, 3), [1, 2], "response", "a window of probe `p` has at least 3 samples"),
@@ -179,7 +215,14 @@ REFUSED: list[tuple[Window | None, list[Any], str, str]] = [
     (ANY, [-math.inf], "response[0]", "sample 0 of"),
     (MEAN, [1, 2, 10**400], "response[2]", "sample 2 of"),
     (MEAN, [True], "response[0]", "sample 0 of"),
-    (MEAN, [None], "response[0]", "sample 0 of"),
+    (MEAN, [None], "response[0]", "sample 0 of the window for probe `p` was not measured, and its kit refuses gaps"),
+    (MEAN, [1, "no-data"], "response[1]", "sample 1 of the window for probe `p` was not measured"),
+    (Window(Reduction.MEAN, gaps=Gaps.LEFT_OUT), [None, "nothing"], "response[1]", "sample 1 of"),
+    (ANY, 900, "response", "probe `p` declares a window, and reads a list of samples alone"),
+    (ANY, 9e9, "response", "probe `p` declares a window"),
+    (ANY, True, "response", "probe `p` declares a window"),
+    (ANY, "normal", "response", "probe `p` declares a window"),
+    (ANY, {"samples": [1]}, "response", "probe `p` declares a window"),
     (MEAN, ["1"], "response[0]", "sample 0 of"),
     (MEAN, [[1]], "response[0]", "sample 0 of"),
     (MEAN, [{"a": 1}], "response[0]", "sample 0 of"),
@@ -191,7 +234,7 @@ REFUSED: list[tuple[Window | None, list[Any], str, str]] = [
 @pytest.mark.req("KIT-15")
 @for_each(("window", "samples", "field", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_a_window_that_cannot_be_read_is_refused_with_its_place(
-    window: Window | None, samples: list[Any], field: str, message: str
+    window: Window | None, samples: Any, field: str, message: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
         read_response(probe_of(window), samples)

@@ -93,6 +93,12 @@ function saidWith(note: string): Pick<Schemas["EliminateRequest"], "source_id" |
   return { source_id: `human://${identity.value?.id ?? "console"}`, justification };
 }
 
+/** The samples of a window, divided by space or comma; a dash is one that was not measured. */
+export function readSamples(text: string): (number | string | null)[] {
+  const parts = text.split(/[\s,;]+/).filter(Boolean);
+  return parts.map((each) => (each === "-" ? null : Number.isFinite(Number(each)) ? Number(each) : each));
+}
+
 /** What was seen of a probe: what the answer leaves is shown before it is sent. */
 function ProbeRecorder({ id, log, probes, close }: { id: string; log: SessionLog; probes: Probe[]; close: () => void }): JSX.Element {
   const [probeId, setProbeId] = useState(probes[0]!.probe_id);
@@ -109,7 +115,7 @@ function ProbeRecorder({ id, log, probes, close }: { id: string; log: SessionLog
     setSending(true);
     try {
       const number = Number(answer);
-      const response = probe.reads_numbers && !outcome && Number.isFinite(number) ? number : answer;
+      const response = probe.takes_window ? readSamples(answer) : probe.reads_numbers && !outcome && Number.isFinite(number) ? number : answer;
       const body = { ...saidWith(note), probe_id: probe.probe_id, response };
       await read(api.POST("/v1/sessions/{session_id}/observations", { params: paramsOf(id), body }));
       close();
@@ -123,7 +129,11 @@ function ProbeRecorder({ id, log, probes, close }: { id: string; log: SessionLog
     <form class="pad recorder" onSubmit={(event) => { event.preventDefault(); void send(); }}>
       <label>Probe<select class="field" value={probe.probe_id} onChange={(event) => { setProbeId(event.currentTarget.value); setAnswer(""); }}>{probes.map((each) => <option key={each.probe_id} value={each.probe_id}>{each.probe_id}</option>)}</select></label>
       <p class="f3">{probe.prompt}</p>
-      <label>Answer<select class="field" required value={answer} onChange={(event) => setAnswer(event.currentTarget.value)}><option value="">choose</option>{probe.answers.map((each) => <option key={each.outcome_id} value={each.outcome_id}>{each.label || each.outcome_id}</option>)}</select></label>
+      {probe.takes_window ? (
+        <label>Samples<input class="field mono" required value={answer} placeholder="0.2 0.3 - 0.9" onInput={(event) => setAnswer(event.currentTarget.value)} /></label>
+      ) : (
+        <label>Answer<select class="field" required value={answer} onChange={(event) => setAnswer(event.currentTarget.value)}><option value="">choose</option>{probe.answers.map((each) => <option key={each.outcome_id} value={each.outcome_id}>{each.label || each.outcome_id}</option>)}</select></label>
+      )}
       <label>Note<input class="field" value={note} onInput={(event) => setNote(event.currentTarget.value)} /></label>
       {outcome && (
         <p class="num">Rules out <b>{count(left - outcome.leaves)}</b>, leaves <b class={outcome.leaves === 0 ? "contra" : "holds"}>{count(outcome.leaves)}</b>, {bits(bitsOf(left) - bitsOf(Math.max(1, outcome.leaves)))} bits</p>
