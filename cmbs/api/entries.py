@@ -53,7 +53,7 @@ class ProbeRecord(Partial, frozen=True):
         str | UnsetType | None, Meta(description="The outcome that it was read as; null for no data.")
     ] = UNSET
     reading: Annotated[
-        dict[str, Any] | None, Meta(description="How numbers or a graph were read; left out if there were none.")
+        dict[str, Any] | None, Meta(description="How sound the outcome is, and how numbers or a graph were read.")
     ] = None
     seen_at: Annotated[Timestamp | None, Meta(description="Left out if not said.")] = None
 

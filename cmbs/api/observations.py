@@ -16,7 +16,10 @@ from cmbs.ledger.instants import Timestamp
 from cmbs.messages import Id
 
 _ANY_JSON = {"type": ["string", "number", "boolean", "object", "array", "null"]}
-_READING = "How numbers were read: the score against a baseline, or how a window of samples was reduced."
+_READING = (
+    "How sound the outcome is (`soundness`), and how numbers were read: the score against a baseline, or how a window"
+    " of samples was reduced."
+)
 KitHash: TypeAlias = Annotated[
     Sha256, Meta(description="SHA-256 of `cmbs/1/kit`, a zero byte, and the document as it was written.")
 ]

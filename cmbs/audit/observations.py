@@ -8,14 +8,14 @@ import msgspec
 from msgspec import UnsetType
 
 from cmbs.belief.kernel.causation import CausalGraph, Causation, describe_reading
-from cmbs.belief.kernel.events import Eliminate, read_event
+from cmbs.belief.kernel.events import Eliminate, Probe, read_event
 from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kits import KITS
 from cmbs.documents.findings import InvalidDocument
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.kit.graph_kit import Effect, GraphKit
-from cmbs.kit.model import Kit
+from cmbs.kit.model import Kit, Soundness
 from cmbs.kit.parse_graph import parse_kit_document
 from cmbs.messages import ProviderRef
 from cmbs.spi.audit_log import KIT_PREFIX, EntryLog
@@ -92,7 +92,17 @@ def _judge(kit: Kit, message: Eliminate) -> str | None:
             f"observation: it rules out {len(message.eliminated)} ids, and `{asked.outcome_id}` of probe"
             f" `{asked.probe_id}` rules out {len(expected)}, which are others"
         )
-    return None
+    return None if outcome is None else _judge_soundness(asked, outcome.soundness)
+
+
+def _judge_soundness(asked: Probe, expected: Soundness) -> str | None:
+    """Whether an observation says how sound the outcome is that it names."""
+    said = {} if isinstance(asked.reading, UnsetType) else msgspec.json.decode(asked.reading)
+    found = said.get("soundness")
+    if found == expected:
+        return None
+    shown = "no soundness" if found is None else f"the soundness `{found}`"
+    return f"observation: it has {shown}, and `{asked.outcome_id}` of probe `{asked.probe_id}` is `{expected}`"
 
 
 def _judge_graph(kit: GraphKit, session: Session, message: Eliminate) -> str | None:
@@ -119,7 +129,9 @@ def _judge_graph(kit: GraphKit, session: Session, message: Eliminate) -> str | N
         )
     if component in session.universe and component not in gone:
         return f"observation: `{asked.outcome_id}` rules out `{component}` itself, which is not ruled out"
-    return None if gone <= frozenset(session.universe.ids) else "observation: it rules out ids beyond the universe"
+    if not gone <= frozenset(session.universe.ids):
+        return "observation: it rules out ids beyond the universe"
+    return _judge_soundness(asked, outcome.soundness)
 
 
 def _find_kit(log: EntryLog, reference: ProviderRef | None) -> Kit | GraphKit | None:

@@ -181,26 +181,22 @@ def describe_observation(message: Eliminate, probe: Probe) -> dict[str, Any]:
 def _read(
     session: Session, provider: HypothesisProvider, probe_id: str, response: Any
 ) -> tuple[Collection[str], KitReading | None]:
-    """What a response rules out; and, of a session over a kit on record, what the kit read it as."""
-    reference = session.provider
-    is_on_record = reference is not None and not isinstance(reference.content_hash, UnsetType)
-    probe = provider.kit.probe(probe_id) if is_on_record and isinstance(provider, KitProvider) else None
-    if reference is None or isinstance(reference.content_hash, UnsetType) or probe is None:
+    """What a response rules out; and, of a session over a kit, what the kit read it as."""
+    probe = provider.kit.probe(probe_id) if isinstance(provider, KitProvider) else None
+    if probe is None:
         return find_eliminated(provider, probe_id, response), None
     return _read_kit(session, probe, response, {})
 
 
 def _read_kit(
     session: Session, probe: KitProbe, response: Any, said: Mapping[str, Any]
-) -> tuple[Collection[str], KitReading | None]:
-    """What a response rules out by a probe of a kit on record; `said` is recorded beside how it was read."""
-    reference = session.provider
-    if reference is None or isinstance(reference.content_hash, UnsetType):  # pragma: no cover - it is over a kit
-        raise TypeError(reference)
+) -> tuple[Collection[str], KitReading]:
+    """What a response rules out by a probe of a kit; `said` is recorded beside how sound it is and how it was read."""
+    reference, kit = session.provider, None
+    if reference is not None and not isinstance(reference.content_hash, UnsetType):
+        kit = KitRef(reference.id, reference.content_hash)
     outcome, record = read_response(probe, response)
-    kit = KitRef(reference.id, reference.content_hash)
     if outcome is None:
         return (), KitReading(kit, None, {**record, **said})
-    if said:
-        record = {**record, **said, "soundness": outcome.soundness.value}
+    record = {**record, **said, "soundness": outcome.soundness.value}
     return outcome.eliminates, KitReading(kit, outcome.outcome_id, record)

@@ -13,6 +13,8 @@ from cmbs.belief.kernel.provider_mask import ask_provider
 from cmbs.belief.kits import KitLibrary
 from cmbs.errors import Conflict, InvalidRequest
 from cmbs.kit.graph_kit import GraphKit
+from cmbs.kit.model import Kit
+from cmbs.kit.provider import KitProvider
 from cmbs.messages import ProviderRef
 from cmbs.spi import HypothesisProvider
 
@@ -83,6 +85,14 @@ class Providers:
             f"the session was declared from `{reference.id}` {reference.version}, "
             f"this server has `{mine.id}` {mine.version}"
         )
+
+    def find_kit(self, reference: ProviderRef | None) -> Kit | None:
+        """The kit that a session was declared over; None where it is over anything else, or not known here."""
+        try:
+            provider = self.find(reference)
+        except (InvalidRequest, Conflict):
+            return None
+        return provider.kit if isinstance(provider, KitProvider) else None
 
     def find_graph_kit(self, reference: ProviderRef | None) -> GraphKit | None:
         """The kit of a causal graph that a session was declared over; None where it is over anything else."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cmbs.belief.kernel.comparisons import Place, SessionDiff, SourceComparison, compare_moments, compare_sources
-from cmbs.belief.kernel.contradictions import ContradictionResponse, explain_contradiction
+from cmbs.belief.kernel.contradictions import (
+    NO_CONTRADICTION,
+    ContradictionResponse,
+    Known,
+    explain_contradiction,
+    read_soundness,
+)
 from cmbs.belief.kernel.events import read_event
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.queries import check_text
@@ -17,6 +23,7 @@ from cmbs.belief.kernel.search import IdPage, TextSearch, search_survivors
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.views import AuditPage, obligations, reach_at, seq_at, snapshot, survivors_at
 from cmbs.errors import InvalidRequest
+from cmbs.kit.model import Soundness
 from cmbs.ledger import StoredEntry, to_audit_entry
 from cmbs.messages import AuditEntry, BeliefSnapshot, ObligationView, ReachDetail, SurvivorPage
 from cmbs.spi import AuditLog, SessionSummary
@@ -34,6 +41,10 @@ class SessionReader(ABC):
     @abstractmethod
     def current_session(self, session_id: str) -> Session:
         """The session as a value, as the log has it now."""
+
+    @abstractmethod
+    def find_priors(self, session: Session) -> Mapping[str, float]:
+        """The priors of the hypotheses of a session, as weights; empty where it is over no kit that is known here."""
 
     def query_belief(self, session_id: str, *, at: int | str | None = None) -> BeliefSnapshot:
         """What may still be true; with `at` (a seq or an event id), what could right after that event."""
@@ -104,7 +115,18 @@ class SessionReader(ABC):
 
     def contradiction(self, session_id: str) -> ContradictionResponse:
         """Which reports to doubt where nothing is left of a session; where something is, that it is none."""
-        return explain_contradiction(self.current_session(session_id))
+        session = self.current_session(session_id)
+        if len(session.survivors) > 0:
+            return NO_CONTRADICTION
+        return explain_contradiction(session, Known(self._read_soundness(session), self.find_priors(session)))
+
+    def _read_soundness(self, session: Session) -> dict[int, Soundness]:
+        """How sound observations are, by their seq, as their entries say."""
+        if session.provider is None:
+            return {}
+        events = (read_event(each) for each in read_entries(self.log, session.session_id, session.tree))
+        said = ((event.body.seq, read_soundness(event.message)) for event in events)
+        return {seq: soundness for seq, soundness in said if soundness is not None}
 
     def survivors(
         self, session_id: str, after: str | None = None, limit: int | None = None, *, at: int | str | None = None

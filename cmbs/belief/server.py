@@ -431,6 +431,11 @@ class BeliefServer(SessionReader):
             return None
         return self._agreement.check(session_id)
 
+    def find_priors(self, session: Session) -> Mapping[str, float]:
+        """The priors of the hypotheses of a session, as weights; empty where it is over no kit that is known here."""
+        kit = self._providers.find_kit(session.provider)
+        return {} if kit is None else {each.id: each.prior for each in kit.hypotheses}
+
     def check_store_ready(self) -> None:
         """StoreUnavailable where the elimination store does not answer, or is not the one that the sessions are in."""
         if self._agreement is not None:

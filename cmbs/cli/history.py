@@ -96,7 +96,10 @@ def _print_contradiction(found: ContradictionResponse) -> None:
 
 
 def _describe_report(report: ReportItem | None) -> str:
-    return "" if report is None else f"event {report.seq} ({report.source_id}, {report.observation_id})"
+    if report is None:
+        return ""
+    sound = "" if report.soundness is None else f", {report.soundness}"
+    return f"event {report.seq} ({report.source_id}, {report.observation_id}{sound})"
 
 
 def sources(session: SessionArgument, store: StoreOption = DEFAULT_STORE) -> None:

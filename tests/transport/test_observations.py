@@ -140,7 +140,7 @@ def test_an_observation_is_answered_with_what_it_was_read_as(client: Client) -> 
         "ruled_out": 2,
         "kit": {"id": "coin toss", "content_hash": content_hash},
         "outcome_id": "even",
-        "reading": {"reading": "0.5"},
+        "reading": {"reading": "0.5", "soundness": "sound"},
         "seen_at": "2026-01-01T00:00:00.000000Z",
     }
     assert content["seen_before"] == []

@@ -50,7 +50,8 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probe_id: str
     response: msgspec.Raw
     # Of a session over a kit: which kit said what the response rules out, the outcome that it was read as (null for no
-    # data), and how numbers were read or a window of them reduced. Unset they are not written.
+    # data), and how it was read: how sound the outcome is, and what was made of numbers, a window or a graph. Unset
+    # they are not written.
     kit: KitRef | msgspec.UnsetType = msgspec.UNSET
     outcome_id: str | msgspec.UnsetType | None = msgspec.UNSET
     reading: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

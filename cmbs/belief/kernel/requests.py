@@ -75,9 +75,12 @@ MAX_SYMPTOMS = 100
 
 
 class KitReading(NamedTuple):
-    """What a kit makes of a response: the outcome, None for no data, and how numbers or a graph were read."""
+    """What a kit makes of a response: the outcome, None for no data, and how sound it is and how it was read.
 
-    kit: KitRef
+    `kit` names a kit on record; None where the kit is that of an installed provider.
+    """
+
+    kit: KitRef | None
     outcome_id: str | None
     record: Mapping[str, Any] = {}
 
@@ -228,7 +231,8 @@ class RequestValidator:
         if reading is None:
             return probe
         record = self._opaque("reading", dict(reading.record)) if reading.record else msgspec.UNSET
-        return msgspec.structs.replace(probe, kit=reading.kit, outcome_id=reading.outcome_id, reading=record)
+        kit = msgspec.UNSET if reading.kit is None else reading.kit
+        return msgspec.structs.replace(probe, kit=kit, outcome_id=reading.outcome_id, reading=record)
 
     def enter_obligation(self, obligation_id: str, min_total_eliminations: int) -> EnterObligation:
         """An obligation."""

@@ -65,6 +65,26 @@ def test_an_observation_that_no_kit_was_asked_for_is_found() -> None:
     assert finding.seq == 1
 
 
+@pytest.mark.req("OBS-KIT-04", "OBS-04")
+@for_each(
+    ("record", "said"),
+    [
+        ({}, "it has no soundness, and `heads` of probe `toss` is `sound`"),
+        ({"soundness": "heuristic"}, "it has the soundness `heuristic`, and `heads` of probe `toss` is `sound`"),
+    ],
+)
+def test_an_observation_that_says_another_soundness_than_its_kit_is_found(record: dict[str, str], said: str) -> None:
+    log, server, session_id = opened()
+    reference = server.current_session(session_id).provider
+    assert reference is not None
+    forged = KitReading(KitRef(reference.id, str(reference.content_hash)), "heads", record)
+    validator = server.requests
+    message = validator.eliminate("eve", "1", ["tails"], None, validator.probe("toss", "heads", None, forged))
+    server._perform(validator.command(session_id, message), EliminateOutcome)
+    (finding,) = check_stream(log, session_id).findings
+    assert said in str(finding)
+
+
 @pytest.mark.req("OBS-KIT-04")
 @for_each(
     ("old", "new"),

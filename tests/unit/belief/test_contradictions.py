@@ -8,18 +8,36 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from cmbs.belief.kernel import contradictions
 from cmbs.belief.kernel.contradictions import (
     NO_CONTRADICTION,
+    Known,
     explain_contradiction,
     find_shortest_list,
+    read_soundness,
 )
+from cmbs.belief.kernel.events import Eliminate, Probe, read_event
+from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.server import BeliefServer
+from cmbs.kit import KitProvider
+from cmbs.kit.model import Soundness
+from cmbs.kit.parse import parse_kit
 from cmbs.stores.memory import InMemoryStore
 from tests.support.store_fixture import declared
 
 CAUSES = "abcdef"
+KIT = """
+id: pumps
+version: "1"
+soundness: sound
+hypotheses: [{id: bearing, prior: 2}, {id: valve, prior: 7}, fuse]
+probes:
+  - {id: noise, outcomes: [{id: quiet, eliminates: [bearing], soundness: heuristic}, {id: loud, eliminates: []}]}
+  - {id: pressure, outcomes: [{id: steady, eliminates: [valve]}, {id: falls, eliminates: []}]}
+  - {id: power, outcomes: [{id: "on", eliminates: [fuse]}, {id: "off", eliminates: []}]}
+"""
 REPORTS = st.lists(st.sets(st.sampled_from(CAUSES + "?"), max_size=5), max_size=7)
 
 pytestmark = pytest.mark.req("CONTRA-01")
@@ -88,6 +106,103 @@ def test_the_list_to_look_at_again_has_one_of_every_smallest_explanation_and_non
         assert not all(set(shorter) & each for each in smallest)
 
 
+SOUNDNESS = st.sampled_from([None, *Soundness])
+
+
+def count_by_strength(wrong: frozenset[int], sound: list[Soundness | None]) -> tuple[int, ...]:
+    """How many of the reports are of each soundness, from the strongest to the weakest; one that says none is weak."""
+    said = [sound[each] or Soundness.HEURISTIC for each in wrong]
+    return tuple(said.count(each) for each in Soundness)
+
+
+@given(data=st.data(), reports=REPORTS)
+def test_reports_of_weaker_soundness_are_doubted_first_and_then_priors_decide(
+    data: st.DataObject, reports: list[set[str]]
+) -> None:
+    server, session_id = report_all(reports)
+    sound = data.draw(st.lists(SOUNDNESS, min_size=len(reports), max_size=len(reports)))
+    priors: dict[str, int] = data.draw(
+        st.just({}) | st.fixed_dictionaries({each: st.integers(1, 9) for each in CAUSES})
+    )
+    said = {place + 1: each for place, each in enumerate(sound) if each is not None}
+    found = explain_contradiction(server.current_session(session_id), Known(said, priors))
+    if not found.contradiction:
+        return
+    expected = smallest_explanations(reports)
+    order = [
+        (
+            count_by_strength(frozenset(report.seq - 1 for report in each.reports), sound),
+            -sum(priors.get(cause, 0) for cause in each.causes),
+        )
+        for each in found.explanations
+    ]
+    assert order == sorted(order)
+    assert {frozenset(report.seq - 1 for report in each.reports) for each in found.explanations} == set(expected)
+    for each in found.explanations:
+        assert [report.soundness for report in each.reports] == [sound[report.seq - 1] for report in each.reports]
+        assert (each.prior is None) is (not priors)
+        if each.prior is not None:
+            share = sum(priors[cause] for cause in each.causes) / sum(priors.values())
+            assert each.prior == pytest.approx(share)
+    assert found.smallest == min(map(len, expected))
+    again = {report.seq - 1 for report in found.look_again}
+    least = [wrong for wrong in expected if count_by_strength(wrong, sound) == order[0][0]]
+    assert all(again & wrong for wrong in least)
+
+
+def test_a_kit_says_which_observation_to_doubt_and_which_cause_to_expect() -> None:
+    log = InMemoryStore()
+    server = BeliefServer(store=log)
+    server.kits.put(KIT, MediaType.YAML)
+    session_id = server.declare_session(kit="pumps").session_id
+    # A rule of thumb against the one, and what is sure against the others.
+    server.observe(session_id, "noise", "quiet")
+    server.observe(session_id, "pressure", "steady")
+    server.observe(session_id, "power", "on")
+    found = server.contradiction(session_id)
+    assert [(each.causes, [report.soundness for report in each.reports]) for each in found.explanations] == [
+        (["bearing"], ["heuristic"]),
+        (["valve"], ["sound"]),
+        (["fuse"], ["sound"]),
+    ]
+    assert [each.prior for each in found.explanations] == pytest.approx([0.2, 0.7, 0.1])
+    assert [each.hypothesis_id for each in found.alone] == ["bearing", "valve", "fuse"]
+    assert [(report.probe_id, report.soundness) for report in found.look_again] == [("noise", "heuristic")]
+
+
+def test_without_its_kit_a_session_says_how_sound_observations_are_and_has_no_priors() -> None:
+    kit = parse_kit(KIT.encode(), "pumps.yaml").kit
+    log = InMemoryStore()
+    server = BeliefServer(store=log, belief_provider=KitProvider(kit))
+    session_id = server.declare_session().session_id
+    for probe_id, response in (("power", "on"), ("pressure", "steady"), ("noise", "quiet")):
+        server.observe(session_id, probe_id, response)
+    assert [each.prior for each in server.contradiction(session_id).explanations] == pytest.approx([0.2, 0.7, 0.1])
+    found = BeliefServer(store=log).contradiction(session_id)
+    assert [(each.causes, each.prior) for each in found.explanations] == [
+        (["bearing"], None),
+        (["fuse"], None),
+        (["valve"], None),
+    ]
+
+
+def test_soundness_is_read_from_observations_alone() -> None:
+    server, session_id = report_all([set("a")])
+    declared_message, message = (read_event(each).message for each in server.stored_entries(session_id))
+    assert (read_soundness(declared_message), read_soundness(message)) == (None, None)
+    assert isinstance(message, Eliminate)
+    reading: msgspec.Raw | msgspec.UnsetType
+    for reading, sound in (
+        (UNSET, None),
+        (msgspec.Raw(b"{}"), None),
+        (msgspec.Raw(b'{"soundness":[]}'), None),
+        (msgspec.Raw(b'{"soundness":"certain"}'), None),
+        (msgspec.Raw(b'{"soundness":"statistical"}'), Soundness.STATISTICAL),
+    ):
+        probe = Probe("p", msgspec.Raw(b"1"), reading=reading)
+        assert read_soundness(msgspec.structs.replace(message, probe=probe)) is sound
+
+
 def test_the_report_after_which_nothing_was_left_is_named() -> None:
     server, session_id = report_all([set("abc"), set("de"), set("f"), set("a"), set()])
     found = server.contradiction(session_id)
@@ -124,6 +239,8 @@ def test_a_contradiction_as_json_has_every_field() -> None:
     server, session_id = report_all([set("abcdef")])
     shown = msgspec.to_builtins(server.contradiction(session_id))
     report = shown["left_none"]
-    assert shown["explanations"] == [{"reports": [report], "causes": list(CAUSES), "n_causes": len(CAUSES)}]
+    assert shown["explanations"] == [
+        {"reports": [report], "causes": list(CAUSES), "n_causes": len(CAUSES), "prior": None}
+    ]
     assert (shown["look_again"], shown["shortest"], shown["exhaustive"]) == ([report], True, True)
     assert shown["alone"][0] == {"hypothesis_id": "a", "report": report}

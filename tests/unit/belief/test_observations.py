@@ -230,6 +230,12 @@ def test_an_observation_records_what_was_given_what_it_was_read_as_and_when_it_w
     assert outcome.observation["outcome_id"] == "low"
     assert outcome.observation["ruled_out"] == 1
     assert outcome.observation["reading"]["reading"] == "0.31"
+    # However it was read, it says how sound it is.
+    for probe_id, response in (("load", 0.5), ("resolves", "yes"), ("weather", "yes")):
+        seen = server.observe(session_id, probe_id, response, "another")
+        assert seen.observation["reading"]["soundness"] == "sound"
+        assert payload_of(server, session_id)["probe"]["reading"]["soundness"] == "sound"
+    assert "reading" not in server.observe(session_id, "load", None, "nobody").observation
 
 
 @pytest.mark.req("OBS-05")

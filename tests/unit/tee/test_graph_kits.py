@@ -295,7 +295,8 @@ def test_an_observation_that_the_kit_or_the_graph_does_not_bear_out_is_found(pla
     honest = server.observations.message(session_id, "health:db", "healthy")
     probe = honest.probe
     assert probe is not None
-    reading = {"graph": {"assumption": ASSUMED, "causal_graph_version": place.version, "component": "db"}}
+    graph = {"assumption": ASSUMED, "causal_graph_version": place.version, "component": "db"}
+    reading: dict[str, Any] = {"graph": graph, "soundness": "closed-world"}
 
     def record(name: str, gone: list[str], **changes: Any) -> None:
         asked = msgspec.structs.replace(probe, reading=msgspec.Raw(encode(reading)), **changes)
@@ -313,8 +314,10 @@ def test_an_observation_that_the_kit_or_the_graph_does_not_bear_out_is_found(pla
     record("6", ["disk"])
     record("7", ["db", "elsewhere"])
     record("8", [], outcome_id=None)
-    reading["graph"]["assumption"] = "another"
+    reading["soundness"] = "sound"
     record("9", ["db", "disk"])
+    graph["assumption"] = "another"
+    record("10", ["db", "disk"])
     assert [each.partition(": ")[2] for each in judge()] == [
         "it names no outcome, and the session is over a kit on record",
         "kit `components` has no probe `load:db`",
@@ -322,6 +325,7 @@ def test_an_observation_that_the_kit_or_the_graph_does_not_bear_out_is_found(pla
         "`unhealthy` rules out nothing, and 1 ids are ruled out",
         "`healthy` rules out `db` itself, which is not ruled out",
         "it rules out ids beyond the universe",
+        "it has the soundness `sound`, and `healthy` of probe `health:db` is `closed-world`",
         "it does not name the graph, the component and the assumption that it rests on",
     ]
     with closing(place.tee()) as tee:
