@@ -38,6 +38,10 @@ ProbesOption = Annotated[ValueProbes, typer.Option(help="How columns with severa
 YesNoOption = Annotated[list[str] | None, _columns("--yes-no", "Ask for each value of this column")]
 SplitOption = Annotated[list[str] | None, _columns("--split", "Cells of this column have several values")]
 SeparatorOption = Annotated[str, typer.Option(help="What divides several values in a cell.")]
+SplitAllOption = Annotated[bool, typer.Option("--split-all", help="Cells of any column may have several values.")]
+GroupOption = Annotated[
+    bool, typer.Option("--group-by-id", help="Rows of one id are cases of one hypothesis, not a mistake.")
+]
 NumericOption = Annotated[list[str] | None, _columns("--numeric", "Take this column for a measurement")]
 TextOption = Annotated[list[str] | None, _columns("--text", "Take the numbers of this column for words")]
 BandsOption = Annotated[int, typer.Option(min=2, max=100, help="Into how many intervals a measurement is cut.")]
@@ -80,6 +84,8 @@ def from_table(
     yes_no: YesNoOption = None,
     split: SplitOption = None,
     separator: SeparatorOption = ";",
+    split_all: SplitAllOption = False,
+    group_by_id: GroupOption = False,
     numeric: NumericOption = None,
     text: TextOption = None,
     bands: BandsOption = 4,
@@ -96,7 +102,7 @@ def from_table(
     title: TitleOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Make a kit of a table: each row a hypothesis, each column a probe. An empty cell eliminates nothing."""
+    """Make a kit of a table: each row (or id) a hypothesis, each column a probe. An empty cell eliminates nothing."""
     with failing_cleanly():
         reduction = None if window is None else _parse_window(window)
     options = TableOptions(
@@ -106,6 +112,8 @@ def from_table(
         prior_column=prior,
         split=frozenset(split or ()),
         separator=separator,
+        split_all=split_all,
+        group_by_id=group_by_id,
         yes_no=frozenset(yes_no or ()),
         probes=probes,
         numeric=frozenset(numeric or ()),

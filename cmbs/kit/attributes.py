@@ -23,6 +23,7 @@ class Attribute:
     """A column: what its cell says of each entity, and the values that each text of a cell stands for.
 
     An entity has no data where its text stands for no value; `is_split` where a text may stand for several.
+    `in_every_case` is there where entities have cases: the entities by the value that all their cases with data have.
     """
 
     name: str
@@ -30,6 +31,13 @@ class Attribute:
     texts: Sequence[str]
     values_of: Mapping[str, tuple[str, ...]]
     is_split: bool = False
+    in_every_case: Mapping[str, frozenset[str]] | None = None
+
+    @property
+    def claim(self) -> Soundness:
+        """How sound it is to rule out an entity of which the value is not told."""
+        # A list may have left something out, and another case may differ; a single value contradicts every other.
+        return Soundness.CLOSED_WORLD if self.is_split or self.in_every_case is not None else Soundness.SOUND
 
     @cached_property
     def numbers(self) -> dict[str, float | None]:
@@ -95,8 +103,7 @@ def is_measured(attribute: Attribute) -> bool:
 
 def make_value_probe(attribute: Attribute, soundness: Soundness | None) -> KitProbe:
     """One probe with an outcome for each value."""
-    # A list may have left something out; a single value contradicts every other.
-    claimed = soundness or (Soundness.CLOSED_WORLD if attribute.is_split else Soundness.SOUND)
+    claimed = soundness or attribute.claim
     known = attribute.with_data
     outcomes = tuple(KitOutcome(value, known - owners, claimed) for value, owners in attribute.owners.items())
     return KitProbe(attribute.name, f"{attribute.name}?", outcomes)
@@ -104,19 +111,19 @@ def make_value_probe(attribute: Attribute, soundness: Soundness | None) -> KitPr
 
 def make_yes_no_probes(attribute: Attribute, soundness: Soundness | None) -> Iterator[KitProbe]:
     """A probe for each value; of two values that exclude each other, one is enough."""
-    owners_of = attribute.owners
+    owners_of, always_of = attribute.owners, attribute.in_every_case
     if len(owners_of) == 2 and not attribute.is_split:  # noqa: PLR2004
         yield make_value_probe(attribute, soundness)
         return
     known = attribute.with_data
-    from_list = soundness or (Soundness.CLOSED_WORLD if attribute.is_split else Soundness.SOUND)
+    everything = len(attribute.entities)
     for value, owners in owners_of.items():
-        outcomes = (
-            KitOutcome("yes", known - owners, from_list),
-            KitOutcome("no", owners, soundness or Soundness.SOUND),
-        )
+        # Where some of its cases have the value, an entity is consistent with both answers.
+        always = owners if always_of is None else always_of.get(value, frozenset())
+        denied = soundness or (Soundness.SOUND if always_of is None else attribute.claim)
+        outcomes = (KitOutcome("yes", known - owners, soundness or attribute.claim), KitOutcome("no", always, denied))
         # A value that every entity has tells none apart.
-        if len(owners) < len(attribute.entities):
+        if len(owners) < everything or 0 < len(always) < everything:
             yield KitProbe(f"{attribute.name}={value}", f"{attribute.name}: {value}?", outcomes)
 
 
@@ -152,6 +159,8 @@ def make_baseline_probe(
     """
     moving = {value: entities for value, entities in attribute.owners.items() if value != "normal"}
     moved = frozenset(entity for entities in moving.values() for entity in entities)
+    # One of its cases was normal.
+    moved -= attribute.owners.get("normal", frozenset())
     sides = set(moving)
     tail = Tail(sides.pop()) if sides in ({"high"}, {"low"}) else Tail.BOTH
     constant = rule.constant if baseline.mad == 0 else None

@@ -50,7 +50,9 @@ MAX_TAGS = 100
 MAX_ATTRIBUTES = 64
 MAX_ATTRIBUTE_NAME_LENGTH = 128
 MAX_SAMPLES = 100_000
-# Ids over all outcomes, each of which a kit holds in memory.
+# Ids over all outcomes, each of which a kit holds in memory. A file names the shorter of what an outcome eliminates and
+# what it keeps, and so has room for such a kit within its own limit of values, unless most outcomes eliminate half of
+# the hypotheses: what makes a kit checks both.
 MAX_ELIMINATIONS = 5_000_000
 
 # The field that tells a kit over a causal graph from one that lists its hypotheses.

@@ -23,7 +23,7 @@ from cmbs.kit.baseline import Baseline, baseline_of
 from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Constant, Kit, KitHypothesis, KitProbe, Soundness, Tail, Window
 from cmbs.kit.parse import MAX_ELIMINATIONS, MAX_PROBES, InvalidKitFile
 from cmbs.kit.rules import KitRule
-from cmbs.kit.writing import content_version
+from cmbs.kit.writing import check_writable, content_version
 
 
 class ValueProbes(StrEnum):
@@ -44,6 +44,10 @@ class TableOptions:
     # Columns whose cells hold several values, and what divides them.
     split: frozenset[str] = frozenset()
     separator: str = ";"
+    # Whether that holds of every column that has such a cell.
+    split_all: bool = False
+    # Whether rows of one id are cases of one entity, which then has what any of them has.
+    group_by_id: bool = False
     # Columns asked value by value; all, where `probes` says so.
     yes_no: frozenset[str] = frozenset()
     probes: ValueProbes = ValueProbes.N_WAY
@@ -80,6 +84,7 @@ def kit_from_table(
     """The kit of a table. A column with a baseline says which entities move that measurement away from normal.
 
     Without a `version`, the kit is versioned by its content: another table, or other options, is another version.
+    `InvalidKitFile` also where no file can hold the kit: what is made here can be written, and read again.
     """
     maker = _Maker(table, options, baselines or {})
     maker.check_columns()
@@ -90,6 +95,7 @@ def kit_from_table(
     kit = Kit(kit_id, version or "", title, hypotheses, tuple(probes))
     if version is None:
         kit = replace(kit, version=content_version(kit))
+    check_writable(kit)
     return TableKit(kit, tuple(maker.notes))
 
 
@@ -100,6 +106,10 @@ class _Maker:
         self._table = table
         self._options = options
         self._baselines = baselines
+        # The rows of each entity, in the order of the table.
+        self._rows: dict[str, list[int]] = {}
+        # What each text of a column stands for.
+        self._values: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def check_columns(self) -> None:
         """Every column that an option names is there: a misspelt `--drop` would leak what it was to hide."""
@@ -115,24 +125,31 @@ class _Maker:
             raise InvalidKitFile(self._table.name, self.findings)
 
     def hypotheses(self) -> tuple[KitHypothesis, ...]:
-        """One for each row."""
-        first: dict[str, int] = {}
-        for line, entity in self._table.column(self._options.id_column):
+        """One for each row, or for all rows of one id."""
+        lines = self._table.lines
+        for row, entity in enumerate(self._table.texts(self._options.id_column)):
+            line, earlier = lines[row], self._rows.setdefault(entity, [])
             if not entity:
                 self._refuse(Rule.MISSING_FIELD, f"no id in column `{self._options.id_column}`", line)
-            elif entity in first:
-                self._refuse(KitRule.DUPLICATE_ID, f"`{entity}` is in line {first[entity]} already", line)
+            elif earlier and not self._options.group_by_id:
+                message = f"`{entity}` is in line {lines[earlier[0]]} already; if rows are cases, group them by id"
+                self._refuse(KitRule.DUPLICATE_ID, message, line)
             elif "\0" in entity:
                 self._refuse(Rule.NUL, "an id must not have the character U+0000", line)
             elif len(entity) > MAX_ID_LENGTH:
                 self._refuse(Rule.TOO_LARGE, f"an id has at most {MAX_ID_LENGTH:,} characters", line)
-            first.setdefault(entity, line)
+            earlier.append(row)
         if self.findings:
             raise InvalidKitFile(self._table.name, self.findings[:MAX_FINDINGS])
-        labels = dict(zip(first, self._cells(self._options.label_column), strict=True))
-        priors = dict(zip(first, self._cells(self._options.prior_column), strict=True))
+        labels, priors = self._cells(self._options.label_column), self._cells(self._options.prior_column)
         return tuple(
-            KitHypothesis(entity, labels[entity], self._prior(priors[entity], line)) for entity, line in first.items()
+            KitHypothesis(
+                entity,
+                next((labels[row] for row in rows if labels[row]), ""),
+                # Cases of one entity add up, where the table has weights.
+                sum(self._prior(priors[row], lines[row]) for row in rows) if self._options.prior_column else 1.0,
+            )
+            for entity, rows in self._rows.items()
         )
 
     def probes(self, entities: Sequence[str]) -> list[KitProbe]:
@@ -168,15 +185,33 @@ class _Maker:
         return found
 
     def _attribute(self, column: str, entities: Sequence[str]) -> Attribute:
-        missing = self._options.no_data | {"", NO_DATA}
-        separator = self._options.separator if column in self._options.split else None
+        options = self._options
+        missing = options.no_data | {"", NO_DATA}
+        separator = options.separator if options.split_all or column in options.split else None
         texts = self._table.texts(column)
         # Most cells of a column are like some other.
         values_of = {
             text: tuple(value for value in _values(text, separator) if value not in missing)
             for text in dict.fromkeys(texts)
         }
-        return Attribute(column, entities, texts, values_of, is_split=separator is not None)
+        self._values[column] = values_of
+        is_split = column in options.split or (options.split_all and any(len(each) > 1 for each in values_of.values()))
+        if not options.group_by_id:
+            return Attribute(column, entities, texts, values_of, is_split)
+        return self._join_cases(Attribute(column, entities, texts, values_of, is_split))
+
+    def _join_cases(self, cases: Attribute) -> Attribute:
+        """What the cases of each entity have together, and which values all of its cases with data have."""
+        joined: dict[str, tuple[str, ...]] = {}
+        always: dict[str, list[str]] = {}
+        for entity, rows in self._rows.items():
+            said = [values for row in rows if (values := cases.values_of[cases.texts[row]])]
+            joined[entity] = tuple(dict.fromkeys(value for values in said for value in values))
+            for value in joined[entity]:
+                if all(value in values for values in said):
+                    always.setdefault(value, []).append(entity)
+        in_every_case = {value: frozenset(entities) for value, entities in always.items()}
+        return Attribute(cases.name, cases.entities, tuple(self._rows), joined, cases.is_split, in_every_case)
 
     def _probes_of(self, attribute: Attribute) -> Iterator[KitProbe]:
         options = self._options
@@ -232,7 +267,7 @@ class _Maker:
             )
         if bad:
             return
-        if all(set(attribute.values_of[text]) - {"normal"} for text in attribute.texts):
+        if all(values and "normal" not in values for values in map(attribute.values_of.__getitem__, attribute.texts)):
             # As with an alert that every fault raises: it could only be normal if nothing were wrong.
             self.notes.append(f"column `{attribute.name}` is moved by every entity, so it asks nothing")
             return
@@ -252,8 +287,9 @@ class _Maker:
         """The cells that have one of these values, each with its line."""
         if not values:
             return []
-        cells = zip(self._table.lines, attribute.texts, strict=True)
-        return [(line, value) for line, text in cells for value in attribute.values_of[text] if value in values]
+        values_of = self._values[attribute.name]
+        cells = self._table.column(attribute.name)
+        return [(line, value) for line, text in cells for value in values_of[text] if value in values]
 
     def _cells(self, column: str | None) -> Sequence[str]:
         return self._table.texts(column) if column else [""] * len(self._table.lines)

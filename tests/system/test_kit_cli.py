@@ -216,6 +216,20 @@ def test_the_options_reach_the_kit(place: Path) -> None:
     assert {each.soundness.value for probe in kit.probes for each in probe.outcomes if each.eliminates} == {"heuristic"}
 
 
+@pytest.mark.req("KIT-11")
+def test_a_table_of_cases_becomes_a_kit(place: Path) -> None:
+    (place / "t.csv").write_text("fault,alerts,zone\ndisk,slow;full,a\ndisk,full,b\ndns,slow,a\n", "utf-8")
+    refused = run("from-table", "t.csv", "--id", "fault", "--split-all", "-o", "k.json")
+    assert (refused.exit_code, "group them by id" in refused.stderr) == (1, True)
+    result = run("from-table", "t.csv", "--id", "fault", "--split-all", "--group-by-id", "-o", "k.json")
+    assert result.exit_code == 0, result.stderr
+    kit = load_kit("k.json")
+    assert [each.id for each in kit.hypotheses] == ["disk", "dns"]
+    full = kit.probe("alerts")
+    assert full is not None
+    assert {each.outcome_id: sorted(each.eliminates) for each in full.outcomes} == {"full": ["dns"], "slow": []}
+
+
 def test_columns_that_ask_nothing_are_noted(place: Path) -> None:
     (place / "t.csv").write_text("id,x,y\na,1,2\nb,1,3\n", "utf-8")
     result = run("from-table", "t.csv", "--id", "id", "-o", "k.yaml")

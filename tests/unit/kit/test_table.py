@@ -13,12 +13,13 @@ from cmbs.belief.kernel.provider_mask import BeliefState
 from cmbs.documents.csv_text import MAX_COLUMNS, MAX_ROWS, MAX_TABLE_BYTES, Table, read_table
 from cmbs.documents.fields import MAX_ID_LENGTH
 from cmbs.documents.findings import MAX_FINDINGS, InvalidDocument, Severity
-from cmbs.kit import Constant, CutPoints, Kit, KitProvider, NormalBand, Reduction, Soundness, Tail, Window
+from cmbs.kit import Constant, CutPoints, Kit, KitProbe, KitProvider, NormalBand, Reduction, Soundness, Tail, Window
 from cmbs.kit.attributes import Attribute, make_interval_probe
 from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
 from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
 from cmbs.kit.writing import format_kit
+from tests.support.itbench import load_derived, needs_itbench
 from tests.support.subtests import for_each
 
 ANIMALS = """\
@@ -351,6 +352,114 @@ def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_eliminated_by_what_the
                 assert (f"e{place}" in outcome.eliminates) == contradicted
 
 
+# --- tables of cases --------------------------------------------------------------------------------------------------
+
+CASES = """\
+fault,team,prior,alerts,zone,errors
+disk,storage,2,slow;full,a,1.5
+disk,,1,full,b,9.5
+dns,net,1,slow,a,1.5
+dns,net,3,,b,
+cpu,,1,hot,b,9.5
+"""
+
+
+@pytest.mark.req("KIT-11")
+def test_rows_of_one_id_are_cases_of_one_hypothesis() -> None:
+    options = {"label_column": "team", "prior_column": "prior", "split": frozenset({"alerts"}), "group_by_id": True}
+    kit = make(CASES, "fault", yes_no=frozenset({"alerts"}), **options).kit
+    assert [(each.id, each.label, each.prior) for each in kit.hypotheses] == [
+        ("disk", "storage", 3),
+        ("dns", "net", 4),
+        ("cpu", "", 1),
+    ]
+    # A disk fills in every case, and is slow in one alone.
+    assert outcomes(kit, "alerts=full") == {"yes": ["cpu", "dns"], "no": ["disk"]}
+    assert outcomes(kit, "alerts=slow") == {"yes": ["cpu"], "no": ["dns"]}
+    assert outcomes(kit, "zone") == {"a": ["cpu"], "b": []}
+    assert outcomes(kit, "errors") == {"below 5.5": ["cpu"], "5.5 or more": ["dns"]}
+    # Another case may differ.
+    assert {*soundness(kit, "alerts=full"), *soundness(kit, "zone")} == {Soundness.CLOSED_WORLD}
+    with pytest.raises(InvalidDocument, match=r"`disk` is in line 2 already; if rows are cases, group them by id"):
+        make(CASES, "fault")
+
+
+@pytest.mark.req("KIT-11")
+def test_a_measurement_that_a_case_leaves_normal_rules_out_nothing_of_it() -> None:
+    table = table_of("fault,latency\ndisk,high\ndisk,normal\ncpu,high\ncpu,\nnone,normal\n")
+    baselines = baselines_from(table_of("latency\n10\n12\n11\n"), ["latency"])
+    kit = kit_from_table(table, TableOptions("fault", group_by_id=True), baselines, kit_id="t").kit
+    assert outcomes(kit, "latency") == {"normal": ["cpu"], "abnormal": []}
+    bad = table_of("fault,latency\ndisk,high\ndisk,odd\ncpu,normal\n")
+    with pytest.raises(InvalidDocument) as caught:
+        kit_from_table(bad, TableOptions("fault", group_by_id=True), baselines, kit_id="t")
+    # The line is that of the case.
+    assert [each.place.line for each in caught.value.findings if each.place] == [3]
+
+
+@pytest.mark.req("KIT-11")
+def test_all_columns_may_be_split_where_a_cell_has_several_values() -> None:
+    kit = make("id,eats,kind,weight\na,x;y,one,1.5\nb,y,two,2.5\nc,z,two,9.5\n", "id", split_all=True).kit
+    assert outcomes(kit, "eats") == {"x": ["b", "c"], "y": ["c"], "z": ["a", "b"]}
+    assert {*soundness(kit, "eats")} == {Soundness.CLOSED_WORLD}
+    # A column without such a cell stays what it was.
+    assert {*soundness(kit, "kind")} == {Soundness.SOUND}
+    weight = kit.probe("weight")
+    assert weight is not None
+    assert isinstance(weight.reading, CutPoints)
+
+
+def answer_of(probe: KitProbe, said: frozenset[str]) -> list[str]:
+    """The outcomes that a case with these values in the column of a probe may answer with."""
+    _, _, value = probe.probe_id.partition("=")
+    if {each.outcome_id for each in probe.outcomes} == {"yes", "no"} and value:
+        return ["yes" if value in said else "no"]
+    return sorted(said)
+
+
+@pytest.mark.req("KIT-11")
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), VALUES, VALUES, VALUES), min_size=1, max_size=9),
+    st.sampled_from(ValueProbes),
+    st.booleans(),
+)
+def test_no_answer_of_a_case_eliminates_what_it_is_a_case_of(
+    cases: list[tuple[str, str, str, str]], probes: ValueProbes, split: bool
+) -> None:
+    lines = [f"{entity},{x};{z},{y}" for entity, x, y, z in cases]
+    table = "\n".join(["id,x,y", *lines]) + "\n"
+    kit = make(table, "id", probes=probes, split_all=split, group_by_id=True).kit
+    assert {finding.severity for finding in findings_of(kit)} <= {Severity.WARNING}
+    assert [each.id for each in kit.hypotheses] == list(dict.fromkeys(entity for entity, *_ in cases))
+    for entity, x, y, z in cases:
+        cells = {"x": frozenset({x, z} - {""}) if split else frozenset({f"{x};{z}"}), "y": frozenset({y} - {""})}
+        for probe in kit.probes:
+            said = cells[probe.probe_id.partition("=")[0]]
+            for outcome in probe.outcomes:
+                if said and outcome.outcome_id in answer_of(probe, said):
+                    assert entity not in outcome.eliminates
+
+
+@pytest.mark.req("KIT-11")
+@needs_itbench
+def test_the_alerts_of_real_incidents_make_a_kit_that_keeps_each_fault_in_all_of_its_cases() -> None:
+    scenarios = [each for each in load_derived("scenarios.json") if each["injections"] and each.get("v1")]
+    rows = [
+        (each["injections"][0]["fault"], sorted({alert["alert"] for alert in each["v1"]["alerts"]}))
+        for each in scenarios
+    ]
+    table = "\n".join(["fault,alerts", *(f"{fault},{';'.join(alerts)}" for fault, alerts in rows)])
+    with pytest.raises(InvalidDocument, match="group them by id"):
+        make(table, "fault", split_all=True)
+    kit = make(table, "fault", split_all=True, group_by_id=True, probes=ValueProbes.YES_NO, max_values=200).kit
+    assert 1 < len(kit.hypotheses) == len({fault for fault, _ in rows}) < len(rows)
+    for fault, alerts in rows:
+        belief = BeliefState(KitProvider(kit))
+        for probe in kit.probes:
+            belief.apply_probe(probe.probe_id, "yes" if probe.probe_id.partition("=")[2] in alerts else "no")
+        assert not alerts or fault in belief.survivors
+
+
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
@@ -419,3 +528,14 @@ def test_a_prior_that_is_no_weight_is_refused() -> None:
 def test_a_table_beyond_what_a_kit_may_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cmbs.kit.table.MAX_ELIMINATIONS", 3)
     assert refuse("id,x,y\na,1,2\nb,2,3\n") == ["too-large"]
+
+
+@pytest.mark.req("KIT-12")
+def test_no_table_makes_a_kit_that_its_file_could_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Eliminations beyond what a file may name: half of the hypotheses each time, so that `keeps` is no shorter.
+    rows = "".join(f"e{number},{number % 2}\n" for number in range(40))
+    made = make(f"id,x\n{rows}", "id").kit
+    assert sum(len(outcome.eliminates) for probe in made.probes for outcome in probe.outcomes) == 40
+    monkeypatch.setattr("cmbs.kit.writing.MAX_VALUES", 80)
+    with pytest.raises(InvalidDocument, match="a kit file has at most 80 values, and here are"):
+        make(f"id,x\n{rows}", "id")
