@@ -97,6 +97,18 @@ class LookRule(StrEnum):
     ONCE = "once"
 
 
+class UnknownIndependence(StrEnum):
+    """Why it cannot be known what others than one actor ruled out in a session."""
+
+    # The actor chose what there is to rule out: it declared the session, or one that this one was forked from.
+    DECLARED = "declared"
+    FORKED = "forked"
+    # It says what the answer to a probe rules out: it put the content of the kit on record.
+    PUT_KIT = "put_kit"
+    # It is not on record who declared the session: no key was needed for it.
+    NO_KEYS = "no_keys"
+
+
 class OntologyBundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The causal model that the hypotheses come from; stored, never fetched."""
 
@@ -122,7 +134,8 @@ class SessionPolicy:
     """What a session allows, fixed when it is declared.
 
     `conclusions`, `eliminations` and `looks` mean `any` where they are unset, `foreign_tombstones` means `ignore`, and
-    none of them is then written.
+    none of them is then written. `observers` are the ids of the actors that may eliminate and answer probes, sorted;
+    unset, that is not restricted.
     """
 
     allow_force: bool = False
@@ -132,18 +145,21 @@ class SessionPolicy:
     eliminations: EliminationRule | msgspec.UnsetType = msgspec.UNSET
     foreign_tombstones: ForeignRule | msgspec.UnsetType = msgspec.UNSET
     looks: LookRule | msgspec.UnsetType = msgspec.UNSET
+    observers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True)
 class ProviderRef:
     """Which hypothesis provider a session was declared from.
 
-    `content_hash` is that of a kit on record, and unset of a provider that is installed.
+    `content_hash` is that of a kit on record, `put_by` the id of the actor who put that content there first; both are
+    unset of a provider that is installed.
     """
 
     id: str
     version: str
     content_hash: str | msgspec.UnsetType = msgspec.UNSET
+    put_by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class KitRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -163,13 +179,16 @@ class KitChoice(NamedTuple):
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The event of another session that a fork begins from: it repeats the messages up to this one.
 
-    `without` are the seqs of reports that it leaves out, sorted; unset where it leaves none out.
+    `without` are the seqs of reports that it leaves out, sorted; unset where it leaves none out. `declared_by` are the
+    actors who declared or forked that session and those that it comes from, the first one first; None where no
+    authenticated actor is on record.
     """
 
     session_id: str
     seq: int
     event_hash: str
     without: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    declared_by: tuple[str | None, ...] = ()
 
     @property
     def left_out(self) -> tuple[int, ...]:

@@ -1229,6 +1229,18 @@ class Effect(NamedTuple):
     has_notes: bool = False
 
 
+def is_repeated(origin: dict[str, Any] | None, seq: int) -> bool:
+    """Whether a session with this origin repeats an entry of it at this place."""
+    return origin is not None and 0 < seq <= origin["seq"] - len(origin.get("without", ()))
+
+
+def find_sender(origin: dict[str, Any] | None, seq: int, entry: dict[str, Any]) -> str | None:
+    """The authenticated actor who sent the message of an entry first; None where none is on record."""
+    if is_repeated(origin, seq):
+        return entry["payload"].get("first_sent_by")
+    return entry["actor"]["id"] if "actor" in entry else None
+
+
 class Session(Stream):
     """A session, decided again message by message."""
 
@@ -1251,6 +1263,8 @@ class Session(Stream):
         self._agents: list[str] | None = None
         # By the id of an authenticated actor: every hypothesis that it spoke against.
         self._spoken: dict[str, set[str]] = {}
+        self._declared_by: str | None = None
+        self._kit_put_by: str | None = None
 
     def read_reading(self, entry: dict[str, Any], without: str | None) -> dict[str, Any]:
         """What a space must have read right after the entry, which is the newest one; also without this actor."""
@@ -1272,11 +1286,25 @@ class Session(Stream):
             count = len(self.survivors.universe) - len(gone)
             few = count <= MAX_LISTED_SURVIVORS
             left = [name for name in self.survivors.universe if name not in gone] if few else None
-            independent = {"actor_id": without, "n_survivors": count, "survivors": left}
+            independent: dict[str, Any] = {"actor_id": without, "n_survivors": count, "survivors": left}
+            unknown = self._explain_unknown(without)
+            if unknown is not None:
+                independent["unknown"] = unknown
             reading["independent"] = self._with_attributes(independent)
         if self._agents is not None:
             reading["agents"] = self._agents
         return self._with_attributes(reading)
+
+    def _explain_unknown(self, actor_id: str) -> str | None:
+        """Why nobody can tell what others than this actor ruled out; None where it can be told."""
+        earlier = [] if self.origin is None else self.origin["declared_by"]
+        if actor_id in earlier:
+            return "declared"
+        if actor_id == self._declared_by:
+            return "forked" if earlier else "declared"
+        if actor_id == self._kit_put_by:
+            return "put_kit"
+        return "no_keys" if None in [*earlier, self._declared_by] else None
 
     def _with_attributes(self, reading: dict[str, Any]) -> dict[str, Any]:
         """A reading with what was declared of the one hypothesis that is left in it."""
@@ -1288,10 +1316,18 @@ class Session(Stream):
 
     def _check_authority(self, entry: dict[str, Any]) -> None:
         """Who may work on a case is for operators to change. What a fork repeats was allowed where it was said."""
-        of_fork = self.origin is not None and self.size <= self.origin["seq"] - len(self.origin.get("without", ()))
+        if is_repeated(self.origin, self.size):
+            return
         changes_agents = entry["verb"] == "UPDATE_CASE" and "agents" in entry["payload"]
-        if changes_agents and not of_fork and "actor" in entry and entry["actor"]["kind"] != "operator":
+        if changes_agents and "actor" in entry and entry["actor"]["kind"] != "operator":
             raise Refused("not an operator, who alone changes the agents of a case", "actor.kind")
+        if entry["verb"] != "ELIMINATE":
+            return
+        if "first_sent_by" in entry["payload"]:
+            raise Refused("it repeats nothing of another session", "payload.first_sent_by")
+        observers = self._policy.get("observers")
+        if observers is not None and look_up(entry, "actor", "id") not in observers:
+            raise Refused("not one of the observers of the session", "actor.id")
 
     def _update(self, payload: Any) -> Effect:
         if not take_fields(payload, "payload", "", "agents labels owner severity title"):
@@ -1301,11 +1337,13 @@ class Session(Stream):
         return Effect(None, [])
 
     def _hear(self, entry: dict[str, Any]) -> None:
-        """Who spoke against which hypotheses. What a fork repeats was said by others than those that it names."""
-        of_fork = self.origin is not None and self.size <= self.origin["seq"] - len(self.origin.get("without", ()))
-        if entry["verb"] == "ELIMINATE" and "actor" in entry and not of_fork:
+        """Who spoke against which hypotheses, and who declared the session."""
+        sender = find_sender(self.origin, self.size, entry)
+        if entry["verb"] == "DECLARE_SESSION":
+            self._declared_by = sender
+        if entry["verb"] == "ELIMINATE" and sender is not None:
             asked = (name for name in entry["payload"]["eliminated"] if self.survivors.find(name) is not None)
-            self._spoken.setdefault(entry["actor"]["id"], set()).update(asked)
+            self._spoken.setdefault(sender, set()).update(asked)
 
     def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:  # noqa: ARG002 - a space needs it
         hashes = "survivors_before_hash survivors_after_hash"
@@ -1360,18 +1398,11 @@ class Session(Stream):
         names = "causal_graph_ref causal_graph_version hypothesis_space_id hypothesis_version"
         for name, value in take_fields(payload["ontology"], "payload.ontology", names).items():
             take_text(value, f"payload.ontology.{name}")
-        names = "allow_force stability_window validate_hypotheses"
-        self._policy = take_fields(payload["policy"], "payload.policy", names, " ".join(POLICY_WORDS))
-        for name, words in POLICY_WORDS.items():
-            if self._policy.get(name, words[0]) not in words:
-                raise Refused(f"none of {', '.join(words)}", f"payload.policy.{name}")
+        self._take_policy(payload["policy"])
         if take_text(payload.get("store_id", "none"), "payload.store_id") == "":
             raise Refused("empty", "payload.store_id")
         check_case_fields(payload, 1)
         self._agents = payload.get("agents")
-        take_bool(self._policy["allow_force"], "payload.policy.allow_force")
-        take_bool(self._policy["validate_hypotheses"], "payload.policy.validate_hypotheses")
-        take_number(self._policy["stability_window"], "payload.policy.stability_window")
         self._has_provider = payload["provider"] is not None
         if self._has_provider:
             self._take_provider(payload["provider"])
@@ -1380,11 +1411,7 @@ class Session(Stream):
         ):
             raise Refused("empty, or of a session that is not over a kit", "payload.symptoms")
         if "origin" in payload:
-            self.origin = take_fields(payload["origin"], "payload.origin", "event_hash seq session_id", "without")
-            take_hex(self.origin["event_hash"], "payload.origin.event_hash")
-            take_number(self.origin["seq"], "payload.origin.seq")
-            take_text(self.origin["session_id"], "payload.origin.session_id")
-            self._check_left_out(self.origin)
+            self._take_origin(payload["origin"])
         if "hypothesis_attributes" in payload:
             self._check_attributes(payload["hypothesis_attributes"], frozenset(universe))
         self.survivors = Survivors(universe)
@@ -1392,12 +1419,36 @@ class Session(Stream):
         self.universe_root = build_levels([leaf(name.encode()) for name in universe])[-1][0]
         return Effect({"universe_root": self.universe_root.hex(), "universe_size": len(universe)}, [])
 
+    def _take_policy(self, policy: Any) -> None:
+        names = "allow_force stability_window validate_hypotheses"
+        self._policy = take_fields(policy, "payload.policy", names, f"{' '.join(POLICY_WORDS)} observers")
+        if "observers" in self._policy and not take_ids(self._policy["observers"], "payload.policy.observers"):
+            raise Refused("empty", "payload.policy.observers")
+        for name, words in POLICY_WORDS.items():
+            if self._policy.get(name, words[0]) not in words:
+                raise Refused(f"none of {', '.join(words)}", f"payload.policy.{name}")
+        take_bool(self._policy["allow_force"], "payload.policy.allow_force")
+        take_bool(self._policy["validate_hypotheses"], "payload.policy.validate_hypotheses")
+        take_number(self._policy["stability_window"], "payload.policy.stability_window")
+
     def _take_provider(self, provider: Any) -> None:
-        for name, value in take_fields(provider, "payload.provider", "id version", "content_hash").items():
+        for name, value in take_fields(provider, "payload.provider", "id version", "content_hash put_by").items():
             take_text(value, f"payload.provider.{name}")
         if "content_hash" in provider:
             take_hex(provider["content_hash"], "payload.provider.content_hash")
             self._kit = {"id": provider["id"], "content_hash": provider["content_hash"]}
+        self._kit_put_by = provider.get("put_by")
+
+    def _take_origin(self, origin: Any) -> None:
+        place = "payload.origin"
+        self.origin = take_fields(origin, place, "declared_by event_hash seq session_id", "without")
+        declared_by = take_list(origin["declared_by"], f"{place}.declared_by")
+        if not declared_by or not all(each is None or isinstance(each, str) for each in declared_by):
+            raise Refused("not a list of ids, one at least", f"{place}.declared_by")
+        take_hex(origin["event_hash"], f"{place}.event_hash")
+        take_number(origin["seq"], f"{place}.seq")
+        take_text(origin["session_id"], f"{place}.session_id")
+        self._check_left_out(origin)
 
     def _check_left_out(self, origin: dict[str, Any]) -> None:
         if "without" not in origin:
@@ -1419,7 +1470,8 @@ class Session(Stream):
         return ("of", entry["actor"]["id"]) if "actor" in entry else ("of none",)
 
     def _eliminate(self, payload: Any) -> Effect:
-        take_fields(payload, "payload", "eliminated justification observation_id probe source_id")
+        take_fields(payload, "payload", "eliminated justification observation_id probe source_id", "first_sent_by")
+        take_text(payload.get("first_sent_by", ""), "payload.first_sent_by")
         asked = take_ids(payload["eliminated"], "payload.eliminated")
         take_object(payload["justification"], "payload.justification")
         observation = [take_text(payload[name], f"payload.{name}") for name in ("source_id", "observation_id")]
@@ -1684,7 +1736,7 @@ class Space(Stream):
         reading = take_fields(value, "payload.belief", READING, "survivor_attributes independent agents")
         if "independent" in reading:
             place = "payload.belief.independent"
-            independent = take_fields(reading["independent"], place, INDEPENDENT, "survivor_attributes")
+            independent = take_fields(reading["independent"], place, INDEPENDENT, "survivor_attributes unknown")
             take_text(independent["actor_id"], f"{place}.actor_id")
         take_ids(reading.get("agents", []), "payload.belief.agents")
         session_id = take_text(reading["session_id"], "payload.belief.session_id")
@@ -1917,17 +1969,26 @@ class ExportCheck:
         if self.streams[place.stream].size < own_size or self.streams[origin["session_id"]].size < size:
             raise Refused("the origin or the fork is shorter", "payload.origin.seq", **place._asdict())
         ours = self._hash_messages(place.stream, own_size)
-        theirs = self._hash_messages(origin["session_id"], size, left_out)
+        theirs = self._hash_messages(origin["session_id"], size, left_out, of_origin=True)
         if theirs[1] != origin["event_hash"]:
             raise Refused("not the hash of that event", "payload.origin.event_hash", **place._asdict())
         for seq, (our, their) in enumerate(zip(ours[0], theirs[0], strict=True)):
             if our != their:
                 where = {**place._asdict(), "seq": seq, "line": place.line + seq}
                 raise Refused(f"not what `{origin['session_id']}` was asked", "payload", **where)
+        first = Stream.read_entry(*next(self._read_entries(origin["session_id"], self._file)))
+        earlier = look_up(first, "payload", "origin", "declared_by") or []
+        if origin["declared_by"] != list(dict.fromkeys([*earlier, look_up(first, "actor", "id")])):
+            raise Refused("not those who declared the origin", "payload.origin.declared_by", **place._asdict())
 
-    def _hash_messages(self, name: str, size: int, left_out: frozenset[int] = frozenset()) -> tuple[list[bytes], str]:
-        """A hash of each of the first messages of a stream but for those left out, and the event hash of the last."""
-        messages, last = [], b""
+    def _hash_messages(
+        self, name: str, size: int, left_out: frozenset[int] = frozenset(), *, of_origin: bool = False
+    ) -> tuple[list[bytes], str]:
+        """A hash of each of the first messages of a stream but for those left out, and the event hash of the last.
+
+        Those of an origin as a fork repeats them: with who sent each report first.
+        """
+        messages, last, origin = [], b"", None
         for seq, (event_hash, raw) in enumerate(self._read_entries(name, self._file)):
             entry = Stream.read_entry(event_hash, raw)
             last = event_hash
@@ -1937,7 +1998,11 @@ class ExportCheck:
                 if seq == size - 1:
                     break
                 continue
+            origin = entry["payload"].get("origin") if seq == 0 else origin
             payload = {key: value for key, value in entry["payload"].items() if key != "origin" or entry["seq"]}
+            if of_origin and entry["verb"] == "ELIMINATE":
+                sender = find_sender(origin, seq, entry)
+                payload |= {} if sender is None else {"first_sent_by": sender}
             messages.append(sha256(write_compact([entry["verb"], payload]).encode()))
             if seq == size - 1:
                 break

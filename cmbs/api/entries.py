@@ -33,6 +33,7 @@ class RecordedPolicy(Partial, frozen=True):
     eliminations: Annotated[EliminationRule | None, Meta(description="Left out if not asked for.")] = None
     foreign_tombstones: Annotated[ForeignRule | None, Meta(description="Left out if not asked for.")] = None
     looks: Annotated[LookRule | None, Meta(description="Left out if not asked for.")] = None
+    observers: Annotated[list[str] | None, Meta(description="Who may answer, sorted; left out if anybody may.")] = None
 
 
 class ProviderReference(Partial, frozen=True):
@@ -41,6 +42,7 @@ class ProviderReference(Partial, frozen=True):
     id: str
     version: str
     content_hash: Annotated[Sha256 | None, Meta(description="Of a kit on record alone.")] = None
+    put_by: Annotated[str | None, Meta(description="Who put that content on record first; of a kit alone.")] = None
 
 
 class ProbeRecord(Partial, frozen=True):
@@ -83,7 +85,7 @@ class DeclareSessionPayload(Partial, forbid_unknown_fields=True, frozen=True):
     agents: Annotated[list[str] | None, Meta(description="Who may work on it, sorted.")] = None
 
 
-class EliminatePayload(Answer, forbid_unknown_fields=True, frozen=True):
+class EliminatePayload(Partial, forbid_unknown_fields=True, frozen=True):
     """The request of an ELIMINATE; its ids sorted, each once."""
 
     source_id: str
@@ -91,6 +93,9 @@ class EliminatePayload(Answer, forbid_unknown_fields=True, frozen=True):
     eliminated: list[str]
     justification: dict[str, Any] | None
     probe: ProbeRecord | None
+    first_sent_by: Annotated[
+        str | None, Meta(description="Of what a fork repeats: the actor who sent it first, where one is on record.")
+    ] = None
 
 
 class EnterObligationPayload(Answer, forbid_unknown_fields=True, frozen=True):

@@ -24,6 +24,7 @@ _FORBIDDEN_REASONS = [
     "operators_only",
     "remote_without_key",
     "not_an_operator",
+    "not_an_observer",
     "foreign_host",
     "foreign_origin",
 ]

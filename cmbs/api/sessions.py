@@ -138,6 +138,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         LookRule | UnsetType,
         Meta(description="Whether a source may look at a probe again under another observation id; default any."),
     ] = UNSET
+    observers: Annotated[
+        list[Id] | UnsetType,
+        Meta(
+            description="The ids of the actors that may eliminate and answer probes; left out, that is not restricted.",
+            min_length=1,
+        ),
+    ] = UNSET
 
 
 class KitName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -379,6 +386,13 @@ class SessionOrigin(Partial, forbid_unknown_fields=True, frozen=True):
     without: Annotated[
         list[int] | None, Meta(description="The seqs of the reports that the fork leaves out, if any.")
     ] = None
+    declared_by: Annotated[
+        list[str | None],
+        Meta(
+            description="Who declared or forked that session and those that it comes from; null where that is not"
+            " on record."
+        ),
+    ] = []
 
 
 class EliminateResponse(Partial, frozen=True):

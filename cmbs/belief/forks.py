@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from cmbs.belief.kernel.events import Declare, Stamp, read_event
-from cmbs.belief.kernel.forks import fork_declaration
+from cmbs.belief.kernel.forks import fork_declaration, list_declarers, origin_of, repeat_message
 from cmbs.belief.kernel.kind import Answer, BeliefKind
 from cmbs.belief.kernel.requests import Command
 from cmbs.belief.kernel.session import Session, decide_declare
@@ -31,8 +31,14 @@ def find_origin(prefix: Sequence[StoredEntry], without: Iterable[int]) -> Origin
                 f"event {seq} is no report that the fork would repeat, so it cannot be left out",
                 {"field": "without", "found": verb, "accepted": "events of ELIMINATE up to `at`"},
             )
-    first = read_event(prefix[0]).body.stream_id
-    return Origin(first, len(prefix) - 1, prefix[-1].event_hash.hex(), tuple(left_out) or msgspec.UNSET)
+    declared = read_event(prefix[0])
+    return Origin(
+        declared.body.stream_id,
+        len(prefix) - 1,
+        prefix[-1].event_hash.hex(),
+        tuple(left_out) or msgspec.UNSET,
+        list_declarers(declared),
+    )
 
 
 def declare_fork(fork_id: str, prefix: Sequence[StoredEntry], origin: Origin, stamp: Stamp) -> Command:
@@ -59,10 +65,13 @@ def repeat_prefix(kind: BeliefKind, declared: Command, prefix: Iterable[StoredEn
     """The entries of a fork: its own declaration, and the messages that followed the one of its origin."""
     state: Session | None = None
     entries: list[StoredEntry] = []
+    before: Origin | None = None
     for stored in prefix:
         event, command = read_event(stored), declared
-        if not isinstance(event.message, Declare):
-            command = Command(declared.session_id, event.message, actor=declared.actor)
+        if isinstance(event.message, Declare):
+            before = origin_of(event)
+        else:
+            command = Command(declared.session_id, repeat_message(before, event), actor=declared.actor)
         try:
             _, step = kind.decide(state, command)
         except SessionTerminated as exc:

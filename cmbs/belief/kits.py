@@ -208,7 +208,7 @@ class KitLibrary:
         if kit is None:
             kit = parse_kit_document(self.document(record).encode(), _FILE_NAMES[record.media_type]).kit
             self._cache.add(record.reference, kit)
-        return ReadyKit(kit, ProviderRef(record.kit_id, record.version, record.content_hash))
+        return ReadyKit(kit, ProviderRef(record.kit_id, record.version, record.content_hash, record.put_by.id))
 
     def _parse(self, document: str, media_type: MediaType) -> ParsedDocument:
         try:

@@ -232,6 +232,7 @@ class _Payload(msgspec.Struct, frozen=True):
     source_id: str = ""
     obligation_id: str = ""
     conclusion_id: str = ""
+    first_sent_by: str | None = None
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -322,13 +323,13 @@ def _index_update(found: Indexed, payload: msgspec.Raw) -> Indexed:
 def _index_entry(
     found: Indexed, entry: _Entry, outcome: _Outcome, active: dict[str, None], *, repeated: bool
 ) -> Indexed:
-    """`active` are the obligations, which this changes; what a fork repeats counts as the report of no agent."""
+    """`active` are the obligations, which this changes; what a fork repeats is of the actor who sent it first."""
     listing, terms = _index_update(found, entry.payload) if entry.verb == "UPDATE_CASE" else found
     n_survivors, reports = listing.n_survivors - len(entry.delta.eliminated), listing.reports
     payload = _PAYLOAD.decode(entry.payload)
     granted = outcome.accepted or outcome.approved
     if entry.verb == "ELIMINATE":
-        agent_id = None if repeated else _agent_of(entry)
+        agent_id = payload.first_sent_by if repeated else _agent_of(entry)
         reports = reports.hear(payload.source_id, agent_id, entry.seq, (listing.n_survivors, n_survivors))
         terms = terms | set(terms_of_report(payload.source_id, agent_id))
     elif entry.verb == "ENTER_OBLIGATION":

@@ -105,7 +105,8 @@ def _agents_at(session: Session, seq: int) -> list[str] | UnsetType:
 def _read_without(session: Session, seq: int, actor_id: str) -> IndependentReading:
     left = survivors_without(session, actor_id, seq)
     survivors = list(left.survivors) if left.n_survivors <= MAX_READ_SURVIVORS else None
-    return IndependentReading(actor_id, left.n_survivors, survivors, _attributes_of(session, survivors))
+    unknown = UNSET if left.unknown is None else left.unknown
+    return IndependentReading(actor_id, left.n_survivors, survivors, _attributes_of(session, survivors), unknown)
 
 
 def _attributes_of(session: Session, survivors: list[str] | None) -> msgspec.Raw | UnsetType:

@@ -38,6 +38,7 @@ ATTRIBUTES = {cause: {"component": cause} for cause in CAUSES}
 HARNESS = Actor(ActorKind.ENCODER, "harness", scopes=("spaces:cases",))
 AGENT = Actor(ActorKind.AGENT, "agent", authenticated=True)
 OTHER = Actor(ActorKind.AGENT, "other", authenticated=True)
+DECLARER = Actor(ActorKind.OPERATOR, "declarer", authenticated=True)
 PROBE = Actor(ActorKind.TOOL, "probe", authenticated=True)
 OTHER_TOKEN = "token of other"
 
@@ -113,8 +114,10 @@ def declare_as(
     """Declare a session that has this id."""
     ids.next_id = session_id
     attributes = None if hypotheses else ATTRIBUTES
-    declared, _ = belief.declare_session(ONTOLOGY, hypotheses or CAUSES, hypothesis_attributes=attributes, **said)
-    return declared
+    said = {"hypothesis_attributes": attributes, "actor": DECLARER, **said}
+    declared = belief.declaration(ONTOLOGY, hypotheses or CAUSES, **said)
+    asyncio.run(belief.perform_async(declared))
+    return declared.session_id
 
 
 def open_world(*session_ids: str, **more: Any) -> World:

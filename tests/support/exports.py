@@ -309,5 +309,10 @@ def fork_stream(entries: list[Entry], size: int, **origin: Any) -> list[Entry]:
     """A new session from the first entries of another."""
     head = fit_stream(entries)[size - 1].event_hash.hex()
     forked = [{**each, "stream_id": "fork", "event_id": f"f{each['seq']}"} for each in entries[:size]]
-    first = {"event_hash": head, "seq": size - 1, "session_id": entries[0]["stream_id"], **origin}
+    for each in forked:
+        if each["verb"] == "ELIMINATE" and "actor" in each:
+            each["payload"] = {**each["payload"], "first_sent_by": each["actor"]["id"]}
+    declared_by = [entries[0].get("actor", {}).get("id")]
+    named = {"event_hash": head, "seq": size - 1, "session_id": entries[0]["stream_id"]}
+    first = {"declared_by": declared_by, **named, **origin}
     return [{**forked[0], "payload": {**forked[0]["payload"], "origin": first}}, *forked[1:]]

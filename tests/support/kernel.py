@@ -7,14 +7,17 @@ from copy import copy
 from dataclasses import asdict
 from typing import Any
 
-from cmbs.belief.kernel.events import Declare, Event, Message, Repeat, Stamp
+from msgspec import UNSET
+
+from cmbs.belief.kernel.events import Declare, Event, Message, Repeat, Stamp, read_event
+from cmbs.belief.kernel.forks import fork_declaration, list_declarers, origin_of, repeat_message
 from cmbs.belief.kernel.independence import survivors_without
 from cmbs.belief.kernel.requests import Limits, RequestValidator
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import StoredEntry
-from cmbs.messages import Actor, ActorKind, OntologyBundle, SessionPolicy
+from cmbs.messages import Actor, ActorKind, OntologyBundle, Origin, SessionPolicy
 from cmbs.testing import Call, History, ManualClock, SequentialIds
 from cmbs.testing.history import METHOD_OF
 
@@ -25,11 +28,13 @@ VALIDATOR = RequestValidator(Limits())
 class Line:
     """One session, its log, and every state that it has been in."""
 
-    def __init__(self, declaration: Declare, session_id: str = "session", key: str | None = None) -> None:
+    def __init__(
+        self, declaration: Declare, session_id: str = "session", key: str | None = None, actor: str | None = None
+    ) -> None:
         self.session_id = session_id
         self._clock = ManualClock()
         self._ids = SequentialIds()
-        event = decide_declare(session_id, declaration, self.stamp(key))
+        event = decide_declare(session_id, declaration, self.stamp(key, actor))
         self.states: list[Session] = [evolve(None, event)]
         self.log: list[StoredEntry] = [event.stored]
 
@@ -70,6 +75,20 @@ class Line:
     def eliminate(self, observation_id: str, *eliminated: str, key: str | None = None, **more: Any) -> Event | Repeat:
         """Eliminate, as seen by one and the same source."""
         return self.tell(VALIDATOR.eliminate("source", observation_id, eliminated, None), key, **more)
+
+
+def fork_of(line: Line, fork_id: str, actor: str | None, left_out: tuple[int, ...] = ()) -> Line:
+    """A fork of everything that a line was told."""
+    declared = read_event(line.log[0])
+    known = line.session
+    origin = Origin(
+        line.session_id, known.head.seq, known.head.event_hash.hex(), left_out or UNSET, list_declarers(declared)
+    )
+    fork = Line(fork_declaration(declared, origin), fork_id, actor=actor)
+    for seq, stored in enumerate(line.log[1:], 1):
+        if seq not in left_out:
+            fork.tell(repeat_message(origin_of(declared), read_event(stored)), actor=actor)
+    return fork
 
 
 def message_of(call: Call) -> Message:

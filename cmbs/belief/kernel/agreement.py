@@ -11,6 +11,8 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from cmbs.belief.kernel.session import Session
 from cmbs.messages import EliminationRule, ForeignRule
 from cmbs.spi.elimination_store import EliminationProvenance, RecoveredState
@@ -119,11 +121,12 @@ def observation_of(foreign: ForeignTombstones) -> tuple[str, str]:
 def takes_foreign(session: Session) -> bool:
     """Whether what others rule out in the store becomes eliminations of the session.
 
-    Not where only the response to a probe eliminates: no probe was answered.
+    Not where only the response to a probe eliminates, or only named observers: no probe was answered, by nobody known.
     """
     policy = session.policy
     asked = policy.foreign_tombstones is ForeignRule.ELIMINATE
-    return asked and policy.eliminations is not EliminationRule.OBSERVATIONS and session.terminated_seq is None
+    restricted = policy.eliminations is EliminationRule.OBSERVATIONS or policy.observers is not UNSET
+    return asked and not restricted and session.terminated_seq is None
 
 
 def name_some(ids: Iterable[str]) -> str:

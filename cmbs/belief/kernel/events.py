@@ -67,6 +67,8 @@ class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eliminated: list[str]
     justification: msgspec.Raw = NULL
     probe: Probe | None = None
+    # Only of what a fork repeats: the authenticated actor that sent it first. Unset where none is on record.
+    first_sent_by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,8 @@
 
 A fork repeats the messages of a prefix under events of its own, so that every rule and commitment holds of it as of any
 session. Its declaration names the event that it begins from. Event k of a fork and event k of its origin record the
-same message, up to that event. Reports that it leaves out are named with it, and have no event in the fork.
+same message, up to that event. Reports that it leaves out are named with it, and have no event in the fork. The events
+of the fork are of the actor who forked; they keep who declared the origin, and who sent each report first.
 """
 
 from __future__ import annotations
@@ -24,6 +25,44 @@ def fork_declaration(declared: Event, origin: Origin) -> Declare:
     return msgspec.structs.replace(declared.message, origin=origin)
 
 
+def find_sender(origin: Origin | None, event: Event) -> str | None:
+    """The authenticated actor who sent the message of an event first, in a session that comes from `origin`.
+
+    What a fork repeats is of the actor that the event it repeats is of.
+    """
+    if is_repeated(origin, event.body.seq):
+        message = event.message
+        known = message.first_sent_by if isinstance(message, Eliminate) else msgspec.UNSET
+        return None if isinstance(known, msgspec.UnsetType) else known
+    actor = event.body.actor
+    return actor.id if actor is not None and actor.authenticated else None
+
+
+def is_repeated(origin: Origin | None, seq: int) -> bool:
+    """Whether a session that comes from `origin` repeats an event of it at this place."""
+    return origin is not None and 0 < seq <= origin.last_repeated
+
+
+def repeat_message(origin_of_it: Origin | None, event: Event) -> Message:
+    """The message of an event as a fork of its session repeats it: a report with the actor who sent it first."""
+    if not isinstance(event.message, Eliminate):
+        return event.message
+    return msgspec.structs.replace(event.message, first_sent_by=find_sender(origin_of_it, event) or msgspec.UNSET)
+
+
+def origin_of(declared: Event) -> Origin | None:
+    """Where the session of a declaration comes from; None where it is no fork."""
+    origin = declared.message.origin if isinstance(declared.message, Declare) else msgspec.UNSET
+    return None if isinstance(origin, msgspec.UnsetType) else origin
+
+
+def list_declarers(declared: Event) -> tuple[str | None, ...]:
+    """Who declared or forked a session and those that it comes from, each once."""
+    origin = origin_of(declared)
+    earlier = () if origin is None else origin.declared_by
+    return tuple(dict.fromkeys((*earlier, find_sender(origin, declared))))
+
+
 def choose_repeated(origin: Origin, prefix: Sequence[StoredEntry]) -> list[StoredEntry]:
     """The entries of a prefix that a fork repeats: all but those that it leaves out."""
     left_out = frozenset(origin.left_out)
@@ -40,12 +79,13 @@ def find_difference(origin: Origin, prefix: Sequence[StoredEntry], fork: Sequenc
     for seq in origin.left_out:
         if not isinstance(read_event(prefix[seq]).message, Eliminate):
             return f"it leaves out event {seq} of its origin `{origin.session_id}`, which is no report"
+    declared = read_event(prefix[0])
+    before = origin_of(declared)
     for seq, (theirs, own) in enumerate(zip(kept, islice(fork, len(kept)), strict=True)):
         first, second = read_event(theirs), read_event(own)
-        if _without_origin(first.message) != _without_origin(second.message):
+        repeated = repeat_message(before, first) if seq else fork_declaration(first, origin_of(second) or origin)
+        if repeated != second.message:
             return f"event {seq} is not that of its origin `{origin.session_id}`"
+    if origin.declared_by != list_declarers(declared):
+        return f"it names others than those who declared its origin `{origin.session_id}`"
     return None
-
-
-def _without_origin(message: Message) -> Message:
-    return msgspec.structs.replace(message, origin=msgspec.UNSET) if isinstance(message, Declare) else message

@@ -2,7 +2,8 @@
 
 The eliminations of all other authenticated actors are applied to the universe, also of ids that were ignored because
 the actor's own came first. An elimination of an entry without an authenticated actor counts as the actor's own, for
-every actor; and so does one that a fork repeats, since the entry names who forked and not who eliminated.
+every actor. What a fork repeats is of who sent it first. An actor that chose what there is to rule out, or what answers
+rule out, has a part in every elimination: then nobody can tell what the others ruled out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.speakers import Speakers, speakers_of
 from cmbs.belief.kernel.survivors import Universe
 from cmbs.errors import EventNotFound
-from cmbs.messages import SortedIds
+from cmbs.messages import SortedIds, UnknownIndependence
 
 
 class IndependentSurvivors(SortedIds):
@@ -40,10 +41,14 @@ class IndependentSurvivors(SortedIds):
 
 
 class IndependentBelief(NamedTuple):
-    """What survives without one actor. It holds all that survives, and maybe more."""
+    """What survives without one actor. It holds all that survives, and maybe more.
+
+    `unknown` says why this counts for nothing, where it does.
+    """
 
     n_survivors: int
     survivors: IndependentSurvivors
+    unknown: UnknownIndependence | None = None
 
 
 def survivors_without(session: Session, actor_id: str, at: int | None = None) -> IndependentBelief:
@@ -59,4 +64,16 @@ def survivors_without(session: Session, actor_id: str, at: int | None = None) ->
     else:
         raise EventNotFound(str(at), session.head.seq)
     survivors = IndependentSurvivors(session.universe, speakers, actor_id)
-    return IndependentBelief(len(survivors), survivors)
+    return IndependentBelief(len(survivors), survivors, explain_unknown(session, actor_id))
+
+
+def explain_unknown(session: Session, actor_id: str) -> UnknownIndependence | None:
+    """Why nobody can tell what others than this actor ruled out; None where it can be told."""
+    earlier = () if session.origin is None else session.origin.declared_by
+    if actor_id in earlier:
+        return UnknownIndependence.DECLARED
+    if session.declared_by == actor_id:
+        return UnknownIndependence.FORKED if earlier else UnknownIndependence.DECLARED
+    if session.provider is not None and session.provider.put_by == actor_id:
+        return UnknownIndependence.PUT_KIT
+    return UnknownIndependence.NO_KEYS if None in (*earlier, session.declared_by) else None

@@ -28,9 +28,10 @@ from cmbs.belief.kernel.events import (
     UpdateCase,
     read_event,
 )
+from cmbs.belief.kernel.forks import is_repeated
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
-from cmbs.messages import Origin
+from cmbs.messages import Origin, SessionPolicy
 
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -66,6 +67,8 @@ def _decide_again(session_id: str, session: Session | None, recorded: Event) -> 
         raise ValueError(f"the first event declares the session, not {body.verb}")
     if session.events.position(stamp.event_id) is not None:
         raise ValueError(f"its event id is that of event {session.events.position(stamp.event_id)}")
+    if isinstance(message, Eliminate) and message.first_sent_by is not msgspec.UNSET:
+        _require_repeated(session, body.seq)
     again = decide(session, message, stamp)
     if isinstance(again, Event):
         return again
@@ -95,12 +98,10 @@ def _require_admissible(message: Message) -> None:
                 raise ValueError("it declares no hypotheses")
             _require_sorted(message.hypotheses)
             _require_count(message.policy.stability_window)
+            _require_observers(message.policy)
             _require_object(message.metadata)
             if not isinstance(message.origin, msgspec.UnsetType):
-                _require_count(message.origin.seq)
-                _require_left_out(message.origin)
-                if _HASH.fullmatch(message.origin.event_hash) is None:
-                    raise ValueError("the hash of its origin is not one")
+                _require_origin(message.origin)
         case RequestExit() | DeclareConclusion() | RequestTermination():
             _require_object(message.context)
         case EnterObligation():
@@ -111,6 +112,16 @@ def _require_admissible(message: Message) -> None:
             require_case_fields(message, is_update=True)
         case _:
             assert_never(message)
+
+
+def _require_origin(origin: Origin) -> None:
+    """Raise ValueError where what a fork says of its origin cannot be so."""
+    _require_count(origin.seq)
+    _require_left_out(origin)
+    if not origin.declared_by:
+        raise ValueError("it does not say who declared its origin")
+    if _HASH.fullmatch(origin.event_hash) is None:
+        raise ValueError("the hash of its origin is not one")
 
 
 def _require_left_out(origin: Origin) -> None:
@@ -139,6 +150,19 @@ def _require_declared(message: Declare) -> None:
         raise ValueError("its attributes are not those of hypotheses that it declares")
     if any(raw == b"{}" or raw[:1] != b"{" for raw in attributes.values()):
         raise ValueError("the attributes of a hypothesis are not an object with any")
+
+
+def _require_repeated(session: Session, seq: int) -> None:
+    if not is_repeated(session.origin, seq):
+        raise ValueError("it names who sent it first, and repeats nothing")
+
+
+def _require_observers(policy: SessionPolicy) -> None:
+    observers = policy.observers
+    if not isinstance(observers, msgspec.UnsetType):
+        _require_sorted(list(observers))
+        if not observers:
+            raise ValueError("its policy names no observer")
 
 
 def _require_symptoms(message: Declare) -> None:

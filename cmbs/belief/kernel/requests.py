@@ -72,6 +72,8 @@ class Limits:
 
 # Of a session over a causal graph.
 MAX_SYMPTOMS = 100
+# The most actors that a policy may name as observers.
+MAX_OBSERVERS = 1000
 
 
 class KitReading(NamedTuple):
@@ -374,7 +376,19 @@ class RequestValidator:
             eliminations=_choose("policy.eliminations", EliminationRule, policy.eliminations),
             foreign_tombstones=_choose("policy.foreign_tombstones", ForeignRule, policy.foreign_tombstones),
             looks=_choose("policy.looks", LookRule, policy.looks),
+            observers=self._observers(policy.observers),
         )
+
+    def _observers(self, observers: Any) -> tuple[str, ...] | msgspec.UnsetType:
+        if isinstance(observers, msgspec.UnsetType):
+            return observers
+        named = self._ids("policy.observers", observers, "observers", MAX_OBSERVERS)
+        if not named:
+            raise InvalidRequest(
+                "`policy.observers` names nobody, so that nobody could answer",
+                {"field": "policy.observers", "found": [], "accepted": {"minItems": 1}},
+            )
+        return tuple(named)
 
     @staticmethod
     def count(name: str, value: Any) -> int:

@@ -31,6 +31,7 @@ from cmbs.belief.kernel.events import (
     Stamp,
     UpdateCase,
 )
+from cmbs.belief.kernel.forks import find_sender, is_repeated
 from cmbs.belief.kernel.looks import (
     Applied,
     Looks,
@@ -125,6 +126,8 @@ class Session(msgspec.Struct, frozen=True):
     # Of a session over a kit of a causal graph.
     symptoms: tuple[str, ...] = ()
     declared_ts: str = ""
+    # The authenticated actor of the declaration; None where none is on record.
+    declared_by: str | None = None
     # What the session says of itself as a case.
     case: CaseRecord = CaseRecord()
 
@@ -179,6 +182,7 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
             raise explain_other(message, earlier, session.events.at(earlier.seq)[0])
         return Repeat(earlier.seq)
     _refuse_if_terminated(session)
+    _refuse_if_no_observer(session, stamp)
     if message.probe is None:
         if session.policy.eliminations is EliminationRule.OBSERVATIONS:
             raise FreeHandRefused(session.session_id)
@@ -268,8 +272,7 @@ def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> E
     _refuse_if_terminated(session)
     actor = stamp.actor
     is_operator = actor is None or actor.kind is ActorKind.OPERATOR
-    repeats = session.origin is not None and session.head.seq < session.origin.last_repeated
-    if message.agents is not msgspec.UNSET and not (is_operator or repeats):
+    if message.agents is not msgspec.UNSET and not (is_operator or _is_repeating(session)):
         raise Forbidden(
             "only operators change who may work on a case",
             {
@@ -369,7 +372,7 @@ def _evolve_elimination(session: Session, message: Eliminate, event: Event) -> d
     gone = set(applied)
     ignored = tuple([asked for asked in message.eliminated if asked not in gone])
     observation = (message.source_id, message.observation_id)
-    effect = Applied(body.seq, tuple(applied), ignored, _find_speaker(session, event))
+    effect = Applied(body.seq, tuple(applied), ignored, find_sender(session.origin, event))
     changes: dict[str, Any] = {}
     if message.probe is not None:
         probe_id = message.probe.probe_id
@@ -414,7 +417,7 @@ def _open_session(event: Event) -> Session:
     requests: Requests = Chronicle()
     if body.idempotency_key is not None:
         requests = append_request(requests, body.idempotency_key, event)
-    agents = (body.actor.id,) if body.actor is not None and body.actor.authenticated else ()
+    declared_by = find_sender(None, event)
     return Session(
         session_id=body.stream_id,
         ontology=message.ontology,
@@ -428,7 +431,7 @@ def _open_session(event: Event) -> Session:
         observations=Chronicle(),
         looks=Chronicle(),
         speakers=Speakers(survivors.universe),
-        reports=Reports(agents=agents),
+        reports=Reports(agents=() if declared_by is None else (declared_by,)),
         requests=requests,
         conclusions=Chronicle(),
         obligations={},
@@ -440,19 +443,9 @@ def _open_session(event: Event) -> Session:
         store_id=None if isinstance(message.store_id, msgspec.UnsetType) else message.store_id,
         symptoms=() if isinstance(message.symptoms, msgspec.UnsetType) else tuple(message.symptoms),
         declared_ts=body.ts,
+        declared_by=declared_by,
         case=CaseRecord().after(message, 0),
     )
-
-
-def _find_speaker(session: Session, event: Event) -> str | None:
-    """The authenticated actor that an elimination is of.
-
-    What a fork repeats is of the actors that sent it first, which the fork does not name: it counts as none's.
-    """
-    actor = event.body.actor
-    if actor is None or not actor.authenticated:
-        return None
-    return None if session.origin is not None and event.body.seq <= session.origin.last_repeated else actor.id
 
 
 # --- the rules that several verbs share -------------------------------------------------------------------------------
@@ -491,6 +484,32 @@ def _record(
         actor=stamp.actor,
     )
     return Event(message, body, seal(body), after)
+
+
+def _is_repeating(session: Session) -> bool:
+    """Whether the next event of a fork is one that it repeats: that was allowed where it was sent first."""
+    return is_repeated(session.origin, session.head.seq + 1)
+
+
+def _refuse_if_no_observer(session: Session, stamp: Stamp) -> None:
+    observers = session.policy.observers
+    if isinstance(observers, msgspec.UnsetType) or _is_repeating(session):
+        return
+    actor_id = stamp.actor.id if stamp.actor is not None and stamp.actor.authenticated else None
+    if actor_id in observers:
+        return
+    who = "a request without a key" if actor_id is None else f"`{actor_id}`"
+    raise Forbidden(
+        f"the policy of session `{session.session_id}` names who may answer, and {who} is not among its `observers`",
+        {
+            "reason": "not_an_observer",
+            "session_id": session.session_id,
+            "field": "policy.observers",
+            "found": actor_id,
+            "accepted": list(observers),
+            "next": "have one of them answer, with a key of its own",
+        },
+    )
 
 
 def _refuse_if_terminated(session: Session) -> None:

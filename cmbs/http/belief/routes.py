@@ -158,8 +158,8 @@ class Routes:
             actor=request.authenticated,
         )
         origin = forked.origin
-        left_out = list(origin.left_out) or None
-        shown = schemas.SessionOrigin(origin.session_id, origin.seq, origin.event_hash, left_out)
+        left_out, declared_by = list(origin.left_out) or None, list(origin.declared_by)
+        shown = schemas.SessionOrigin(origin.session_id, origin.seq, origin.event_hash, left_out, declared_by)
         belief = await asyncio.to_thread(show_snapshot, forked.snapshot, whole=request.wants(_SURVIVORS))
         headers = [("location", f"../{quote(forked.session_id, safe='')}"), *_say_minimal(request)]
         return Response(

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from cmbs.messages import Actor, ActorKind
+from cmbs.messages import Actor, ActorKind, UnknownIndependence
 
 __all__ = ["Actor", "ActorKind"]
 
@@ -225,13 +225,17 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IndependentReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What would be left in a session if nothing that this actor eliminated had been eliminated."""
+    """What would be left in a session if nothing that this actor eliminated had been eliminated.
+
+    `unknown` says why that counts for nothing: the actor has a part in what the others eliminated.
+    """
 
     actor_id: str
     n_survivors: int
     # As in the reading that it is part of.
     survivors: list[str] | None = None
     survivor_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    unknown: UnknownIndependence | msgspec.UnsetType = msgspec.UNSET
 
 
 # Of one session. A reading that carried more would make the ledger of the space a copy of the session's.

@@ -120,6 +120,8 @@ def test_a_fork_is_held_against_its_origin() -> None:
         (other, 3, "payload"),
         (fork_stream(entries, 5, event_hash="0" * 64), 0, "payload.origin.event_hash"),
         (fork_stream(entries, 5, seq=40), 0, "payload.origin.seq"),
+        (fork_stream(entries, 5, declared_by=["another"]), 0, "payload.origin.declared_by"),
+        (fork_stream(entries, 5, declared_by=[]), 0, "payload.origin.declared_by"),
     ]
     for forked, seq, field in cases:
         refused = refuse_export(write_export(fit_stream(forked), origin))

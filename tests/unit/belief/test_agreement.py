@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from threading import Event
 from typing import Any
 
@@ -127,6 +128,8 @@ def test_foreign_tombstones_are_taken_where_the_policy_asks_and_a_free_hand_may_
     policy = SessionPolicy(foreign_tombstones=foreign, eliminations=eliminations)
     session = msgspec.structs.replace(session_after(frozenset()), policy=policy, terminated_seq=terminated_seq)
     assert takes_foreign(session) is taken
+    observed = dataclasses.replace(policy, observers=("probe",))
+    assert not takes_foreign(msgspec.structs.replace(session, policy=observed))
 
 
 @pytest.mark.req("TEE-AGREE-07")

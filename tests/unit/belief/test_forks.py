@@ -49,7 +49,7 @@ def test_a_fork_believes_what_its_origin_did_and_then_goes_its_own_way(place: st
         session_id = lived(server)
         trace = server.audit_trace(session_id)
         forked = server.fork_session(session_id, 3)
-        assert forked.origin == Origin(session_id, 3, trace[3].event_hash)
+        assert forked.origin == Origin(session_id, 3, trace[3].event_hash, declared_by=(None,))
         own = server.audit_trace(forked.session_id)
         assert [entry.payload["origin"]["seq"] for entry in own[:1]] == [3]
         assert [entry.verb for entry in own] == [entry.verb for entry in trace[:4]]

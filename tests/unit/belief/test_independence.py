@@ -7,17 +7,18 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cmbs.belief.kernel.checkpoint import freeze, thaw
-from cmbs.belief.kernel.events import read_event
-from cmbs.belief.kernel.forks import fork_declaration
+from cmbs.belief.kernel.events import Eliminate, read_event
+from cmbs.belief.kernel.forks import find_difference, fork_declaration
 from cmbs.belief.kernel.independence import survivors_without
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.survivors import BLOCK_BITS
-from cmbs.errors import EventNotFound
+from cmbs.errors import EventNotFound, LedgerCorrupt
 from cmbs.ledger.state_digest import bind_state, digest_of
-from cmbs.messages import Origin
-from tests.support.kernel import VALIDATOR, Line
+from cmbs.messages import Origin, ProviderRef, SessionPolicy, UnknownIndependence
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, fork_of
 
 ACTORS = (None, "ann", "bob", "cyd")
 # More than one block of bits, and not a whole number of them.
@@ -105,15 +106,92 @@ def test_an_elimination_that_came_second_counts_for_the_one_who_came_first() -> 
 
 
 @pytest.mark.req("GATES-IND-02")
-def test_what_a_fork_repeats_counts_as_everyones_own() -> None:
-    line = line_over(list("abc"), [Told("ann", ["a"])])
-    origin = Origin(line.session_id, 1, line.session.head.event_hash.hex())
-    fork = Line(fork_declaration(read_event(line.log[0]), origin), "fork")
-    fork.eliminate("0", "a", actor="operator")
-    fork.eliminate("1", "b", actor="bob")
+def test_a_fork_keeps_who_eliminated_what() -> None:
+    line = line_over(list("abcde"), [Told("ann", ["a"]), Told(None, ["e"]), Told("bob", ["d"])])
+    fork = fork_of(line, "fork", "operator", left_out=(3,))
+    fork.eliminate("own", "b", actor="bob")
     # By its entry it would be the operator's, and ann would have opened her own gate.
-    assert list(survivors_without(fork.session, "ann").survivors) == ["a", "c"]
-    assert list(survivors_without(fork.session, "bob").survivors) == ["a", "b", "c"]
+    assert list(survivors_without(fork.session, "ann").survivors) == ["a", "c", "d", "e"]
+    # What ann said of the origin counts for bob in the fork, as it would have in the origin.
+    assert list(survivors_without(fork.session, "bob").survivors) == ["b", "c", "d", "e"]
+    again = fork_of(fork, "again", "operator")
+    for actor_id in ("ann", "bob", "operator"):
+        kept = list(survivors_without(fork.session, actor_id).survivors)
+        assert list(survivors_without(again.session, actor_id).survivors) == kept
+        assert list(survivors_without(verify_session("again", again.log), actor_id).survivors) == kept
+    assert find_difference(again.session.origin, fork.log, again.log) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.req("GATES-IND-02")
+def test_a_fork_that_says_otherwise_who_eliminated_is_found() -> None:
+    line = line_over(list("abc"), [Told("ann", ["a"])])
+    fork = fork_of(line, "fork", "operator")
+    assert fork.session.origin is not None
+    forged = Line(fork_declaration(read_event(line.log[0]), fork.session.origin), "forged", actor="operator")
+    forged.tell(replace(message_in(fork, 1), first_sent_by="bob"))
+    assert (
+        find_difference(fork.session.origin, line.log, forged.log)
+        == f"event 1 is not that of its origin `{line.session_id}`"
+    )
+    others = replace(fork.session.origin, declared_by=("bob",))
+    assert "names others than those who declared" in str(find_difference(others, line.log, fork.log))
+
+
+@pytest.mark.req("GATES-IND-02")
+def test_only_what_a_fork_repeats_names_who_sent_it_first() -> None:
+    line = line_over(list("abc"), [Told("ann", ["a"])])
+    fork = fork_of(line, "fork", "operator")
+    for each in (line, fork):
+        each.tell(replace(message_in(line, 1), observation_id="own", first_sent_by="bob"), actor="ann")
+        with pytest.raises(LedgerCorrupt, match="repeats nothing"):
+            verify_session(each.session_id, each.log)
+    nameless = Line(
+        fork_declaration(read_event(line.log[0]), Origin(line.session_id, 1, line.session.head.event_hash.hex())), "f"
+    )
+    with pytest.raises(LedgerCorrupt, match="who declared its origin"):
+        verify_session("f", nameless.log)
+
+
+def message_in(line: Line, seq: int) -> Eliminate:
+    message = read_event(line.log[seq]).message
+    assert isinstance(message, Eliminate)
+    return message
+
+
+def unknown_to(line: Line, *actor_ids: str) -> list[UnknownIndependence | None]:
+    return [survivors_without(line.session, actor_id).unknown for actor_id in actor_ids]
+
+
+@pytest.mark.req("GATES-IND-03")
+def test_what_others_ruled_out_is_unknown_to_who_declared_the_session_and_without_keys_to_all() -> None:
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), None), actor="ann")
+    line.eliminate("0", "a", actor="bob")
+    assert unknown_to(line, "ann", "bob") == [UnknownIndependence.DECLARED, None]
+    assert unknown_to(line_over(["a"], []), "ann") == [UnknownIndependence.NO_KEYS]
+    assert verify_session(line.session_id, line.log).declared_by == "ann"
+
+
+@pytest.mark.req("GATES-IND-03")
+def test_what_others_ruled_out_is_unknown_to_who_forked_the_session_and_who_declared_its_origin() -> None:
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), None), actor="ann")
+    fork = fork_of(line, "fork", "bob")
+    assert unknown_to(fork, "ann", "bob", "cyd") == [UnknownIndependence.DECLARED, UnknownIndependence.FORKED, None]
+    again = fork_of(fork, "again", "cyd")
+    assert unknown_to(again, "ann", "bob", "cyd", "dan") == [
+        UnknownIndependence.DECLARED,
+        UnknownIndependence.DECLARED,
+        UnknownIndependence.FORKED,
+        None,
+    ]
+    keyless = fork_of(line_over(["a"], []), "keyless", "bob")
+    assert unknown_to(keyless, "ann", "bob") == [UnknownIndependence.NO_KEYS, UnknownIndependence.FORKED]
+
+
+@pytest.mark.req("GATES-IND-03")
+def test_what_others_ruled_out_is_unknown_to_who_put_the_kit_on_record() -> None:
+    provider = ProviderRef("kit", "1", "0" * 64, "ann")
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), provider), actor="harness")
+    assert unknown_to(line, "ann", "bob") == [UnknownIndependence.PUT_KIT, None]
 
 
 def test_there_is_no_belief_of_an_event_that_is_not_there() -> None:

@@ -104,7 +104,12 @@ def test_a_session_takes_ontology_hypotheses_and_attributes_from_its_kit_and_nam
     assert snapshot.ontology == OntologyBundle("checkout", "1", "kit:checkout", "1")
     assert server.attributes(session_id, ["cpu", "dns"]) == {"cpu": {"component": "web"}}
     declared = payload_of(server, session_id)
-    assert declared["provider"] == {"id": "checkout", "version": "1", "content_hash": content_hash}
+    assert declared["provider"] == {
+        "id": "checkout",
+        "version": "1",
+        "content_hash": content_hash,
+        "put_by": "command-line",
+    }
     assert declared["policy"]["conclusions"] == ConclusionRule.SURVIVORS
 
 

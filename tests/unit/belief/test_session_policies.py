@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from cmbs.belief.kernel.replay import verify_session
-from cmbs.errors import FreeHandRefused, InvalidRequest, LedgerCorrupt
+from cmbs.errors import Forbidden, FreeHandRefused, InvalidRequest, LedgerCorrupt
 from cmbs.ledger import canonical
 from cmbs.messages import ConclusionRule, EliminationRule, ProviderRef, Reason, SessionPolicy
 from tests.support.forging import sealed
-from tests.support.kernel import ONTOLOGY, VALIDATOR, Line
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, fork_of
 from tests.support.subtests import for_each
 
 
@@ -42,6 +42,54 @@ def test_an_active_obligation_comes_before_what_is_concluded() -> None:
     line.tell(VALIDATOR.enter_obligation("o", 1))
     line.tell(VALIDATOR.declare_conclusion("unknown", None))
     assert outcome_of(line, 2) == {"accepted": False, "reason": Reason.OBLIGATION_ACTIVE}
+
+
+@pytest.mark.req("GATES-OBSERVERS-01")
+def test_only_observers_that_the_policy_names_eliminate_and_answer_probes() -> None:
+    policy = SessionPolicy(observers=("probe",), eliminations=EliminationRule.OBSERVATIONS)
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b", "c"], None, policy, ProviderRef("kit", "1")))
+    answer = VALIDATOR.eliminate("s", "disk", ["a"], None, VALIDATOR.probe("disk", "full"))
+    for actor in (None, "agent"):
+        with pytest.raises(Forbidden) as caught:
+            line.tell(answer, actor=actor)
+        details = caught.value.details
+        assert (details["reason"], details["found"], details["accepted"]) == ("not_an_observer", actor, ["probe"])
+    assert len(line.log) == 1
+    line.tell(answer, actor="probe")
+    assert list(line.session.survivors) == ["b", "c"]
+    assert verify_session(line.session_id, line.log).head == line.session.head
+    # An agent that forks the session repeats the answer, and cannot add one.
+    fork = fork_of(line, "fork", "agent")
+    assert list(fork.session.survivors) == ["b", "c"]
+    assert verify_session("fork", fork.log).head == fork.session.head
+    with pytest.raises(Forbidden):
+        fork.tell(VALIDATOR.eliminate("s", "net", ["b"], None, VALIDATOR.probe("net", "down")), actor="agent")
+
+
+@pytest.mark.req("GATES-OBSERVERS-01")
+def test_without_a_probe_an_observer_may_eliminate_where_lists_are_taken() -> None:
+    line = Line.over("a", "b", observers=["bob", "ann", "ann"])
+    assert line.session.policy.observers == ("ann", "bob")
+    line.eliminate("1", "a", actor="ann")
+    with pytest.raises(Forbidden):
+        line.eliminate("2", "b", actor="cyd")
+    assert list(line.session.survivors) == ["b"]
+
+
+@pytest.mark.req("GATES-OBSERVERS-01")
+@for_each("observers", [[], "ann", [1]])
+def test_observers_are_ids_one_at_least(observers: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"policy\.observers"):
+        Line.over("a", observers=observers)
+
+
+@pytest.mark.req("GATES-OBSERVERS-01")
+@for_each(("observers", "reason"), [([], "names no observer"), (["b", "a"], "not sorted")])
+def test_a_log_with_other_observers_does_not_verify(observers: list[str], reason: str) -> None:
+    entry = msgspec.json.decode(Line.over("a", observers=["ann"]).log[0].raw)
+    entry["payload"]["policy"]["observers"] = observers
+    with pytest.raises(LedgerCorrupt, match=reason):
+        verify_session(entry["stream_id"], [sealed(canonical.encode(entry))])
 
 
 @pytest.mark.req("GATES-CONCL-01")

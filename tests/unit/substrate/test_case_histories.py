@@ -37,7 +37,7 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.model import BeliefReading, Capability, Proposal, Provenance, ReasonCode, Verdict
 from cmbs.substrate.kernel.state import Space
-from tests.support.cases import WITNESSED, equal, every, gated
+from tests.support.cases import DECLARER, WITNESSED, equal, every, gated
 from tests.support.effort import EFFORT
 from tests.support.spaces import ENGINE, ROOT, call, caller_tool
 
@@ -145,7 +145,7 @@ def _begin() -> Moment:
     ontology = OntologyBundle("services", "1", "graph://services", "1")
     declared = Declare(ontology, HYPOTHESES, SessionPolicy(), hypothesis_attributes=attributes)
     sessions = {
-        case_id: belief.evolve(None, belief.decide_declare(case_id, declared, Stamp("e0", _ts(0))))
+        case_id: belief.evolve(None, belief.decide_declare(case_id, declared, Stamp("e0", _ts(0), actor=DECLARER)))
         for case_id in AGENT_OF
     }
     return Moment(space, Map(sessions), Map({case_id: Map() for case_id in AGENT_OF}))

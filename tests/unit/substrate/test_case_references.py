@@ -20,7 +20,6 @@ from cmbs.substrate.kernel.policy.references import (
     EvaluationContext,
     ReferenceFault,
     compile_reference,
-    independent_reading,
 )
 from cmbs.testing.spaces import payload, predicate
 from tests.support.subtests import for_each
@@ -117,7 +116,6 @@ def test_there_is_a_survivor_only_where_exactly_one_is_left(number: int, is_name
 def test_what_was_not_read_for_the_proposing_actor_is_not_found(left: Any) -> None:
     reading = replace(READING, independent=left)
     assert find("$case.belief.independent.n_survivors", reading) is MISSING
-    assert independent_reading(reading, "me") is None
     assert not is_read("me", reading)
 
 

@@ -8,11 +8,25 @@ from typing import Any
 
 import pytest
 
+from cmbs.messages import Actor
 from cmbs.substrate.kernel.insight.advice import advise_on_record
 from cmbs.substrate.kernel.insight.lint import lint
 from cmbs.substrate.kernel.model import MAX_READ_CONCLUSIONS, MAX_READ_SURVIVORS, Decision, Failure, ReasonCode, Verdict
-from tests.support.cases import AGENT, ALLOWED, DEFERRED, Incidents, equal, gated, outcome
-from tests.support.spaces import ANY, constraint, delta
+from cmbs.substrate.kernel.replay import verify_belief_pins
+from tests.support.cases import (
+    AGENT,
+    ALLOWED,
+    DEFERRED,
+    KNOWN,
+    OTHER,
+    OTHER_TOKEN,
+    Incidents,
+    equal,
+    every,
+    gated,
+    outcome,
+)
+from tests.support.spaces import ANY, SPACE, constraint, delta
 
 DENIED = (Verdict.DEFER, ReasonCode.CONSTRAINT_DENIED, Failure.DEFER)
 FREE = {"constraint.free": constraint(v=2, subject={"tool_id": "restart"})}
@@ -81,6 +95,49 @@ def test_a_danger_that_cannot_be_told_denies_and_its_absence_does_not_allow(
     assert "(not told: " in told
     if danger["op"] == "in":
         assert "must be other than a list with `corruption`" in told
+
+
+@pytest.mark.req("GATES-IND-03")
+@pytest.mark.parametrize(
+    ("declarer", "why", "next_step"),
+    [
+        (AGENT, "the proposer declared the session", "have an operator or the harness declare the session"),
+        (None, "the session was declared without a key", "have an operator make keys with `cmbs keys create`"),
+    ],
+)
+def test_no_actor_opens_a_gate_over_a_session_that_it_declared_and_nobody_one_without_keys(
+    declarer: Actor | None, why: str, next_step: str
+) -> None:
+    with closing(Incidents()) as incidents:
+        incidents.declare("c", actor=declarer, agents=[AGENT.id, OTHER.id])
+        incidents.open_case("c", [AGENT.id, OTHER.id])
+        incidents.rule_out("c", "cache", "dns")
+        assert outcome(incidents.restart("p", "c")) == DEFERRED
+        space = incidents.world.space
+        (told,) = advise_on_record(space, space.proposals["p"], AGENT)
+        assert f"(not told: {why}" in told.message
+        assert told.next.startswith(next_step)
+        # What the proposer chose does not keep others from acting.
+        other = incidents.restart("q", "c", actor=OTHER, token=OTHER_TOKEN)
+        assert outcome(other) == (DEFERRED if declarer is None else ALLOWED)
+        incidents.assert_replays()
+        files = {"c": incidents.log.read("c")}
+        assert verify_belief_pins(incidents.log.read(f"space:{SPACE}"), files) == 3
+
+
+@pytest.mark.req("GATES-IND-03")
+def test_what_is_unknown_of_others_is_known_of_all() -> None:
+    policy = {
+        "constraint.restart": gated(when=every(KNOWN, negate(equal("$case.belief.independent.terminated", True))))
+    }
+    with closing(Incidents(policy)) as incidents:
+        incidents.declare("c", actor=AGENT)
+        incidents.open_case("c")
+        incidents.rule_out("c", "cache", "dns")
+        assert outcome(incidents.restart("p", "c")) == DEFERRED
+        space = incidents.world.space
+        (told,) = advise_on_record(space, space.proposals["p"], AGENT)
+        assert [each.field for each in told.faults] == [] or "$case.belief.n_survivors" not in str(told.faults)
 
 
 @pytest.mark.req("CASE-GATE-07")

@@ -8,7 +8,7 @@ import msgspec
 
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.model import BeliefReading, Proposal
-from cmbs.substrate.kernel.policy.references import CaseContext, CaseUse, independent_reading
+from cmbs.substrate.kernel.policy.references import CaseContext, CaseUse, is_read_without
 from cmbs.substrate.kernel.state import Case, Space
 from cmbs.substrate.kernel.words import CaseStatus
 
@@ -74,4 +74,4 @@ def is_read(needed_of: str | None, reading: BeliefReading | None) -> bool:
     """Whether a reading has what a decision needs of its session."""
     if reading is None:
         return False
-    return needed_of is None or not reading.found or independent_reading(reading, needed_of) is not None
+    return needed_of is None or not reading.found or is_read_without(reading, needed_of)

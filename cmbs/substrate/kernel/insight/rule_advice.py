@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cmbs.messages import UnknownIndependence
 from cmbs.refusals import Fault, Refusal, quote, refuse_faults, show_value
 from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, TraceStep
 from cmbs.substrate.kernel.policy.constraints import Malformed
 from cmbs.substrate.kernel.policy.predicates import UNTOLD
+from cmbs.substrate.kernel.policy.references import UNKNOWN_INDEPENDENCE
 from cmbs.substrate.kernel.words import CaseStatus
 
 _BELIEF = ("$belief.", "$case.")
@@ -24,6 +26,17 @@ _INDEPENDENT = ".independent."
 _COUNT = ".n_survivors"
 _WITHHELD = "it reads something that you may not read"
 _ASK = "ask an operator"
+# Nothing else helps where it cannot be known what others ruled out.
+_OTHER_AGENT = "or have another agent propose it"
+_REMEDIES = {
+    UnknownIndependence.DECLARED: "have an operator or the harness declare the session of a new case, and propose under"
+    f" that case; {_OTHER_AGENT}",
+    UnknownIndependence.FORKED: f"have an operator fork it, and propose under the case of that fork; {_OTHER_AGENT}",
+    UnknownIndependence.PUT_KIT: "have an operator put a version of the kit on record, and propose under a case over"
+    f" that version; {_OTHER_AGENT}",
+    UnknownIndependence.NO_KEYS: "have an operator make keys with `cmbs keys create`, and propose under a case that was"
+    " declared with a key",
+}
 _MAX_CASES_SHOWN = 20
 
 
@@ -97,13 +110,14 @@ def _reason(decided: CandidateDecision) -> str:
 def _advise_on_leaves(refused: Refused, decided: CandidateDecision, message: str, leaves: list[Leaf]) -> Refusal:
     faults = [_describe_leaf(refused, leaf) for leaf in leaves]
     visible = [fault for fault in faults if fault is not None]
-    steps = [_next_step(fault) for fault in visible]
+    unknown = _find_unknown(leaves)
+    steps = [_REMEDIES[unknown]] if unknown is not None else [_next_step(fault) for fault in visible]
     withheld = len(visible) < len(faults)
     if not refused.is_same_policy:
         steps = ["propose it again: the policy is another by now"]
     elif refused.flip is not None:
         in_belief = [_next_step(fault) for fault in visible if fault.field.startswith(_BELIEF)]
-        steps = ["; ".join([refused.flip, *in_belief])]
+        steps = ["; ".join([refused.flip, *(in_belief if unknown is None else steps)])]
     elif withheld or not steps:
         steps.append(f"{_ASK} what would be allowed")
     next_step = ", and ".join(dict.fromkeys(steps))
@@ -133,6 +147,12 @@ def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
 
 def _is_untold(step: TraceStep) -> bool:
     return step.note is not None and step.note.startswith(UNTOLD)
+
+
+def _find_unknown(leaves: Sequence[Leaf]) -> UnknownIndependence | None:
+    """Why it cannot be known what others ruled out, where a predicate asks for that: nothing else helps then."""
+    notes = {step.note for leaf in leaves for step in leaf.steps}
+    return next((each for each, text in UNKNOWN_INDEPENDENCE.items() if UNTOLD + text in notes), None)
 
 
 def _is_open(leaf: Leaf, step: TraceStep) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from cmbs.core import entropy
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
-from cmbs.messages import Actor
+from cmbs.messages import Actor, UnknownIndependence
 from cmbs.substrate.kernel.model import MAX_READ_CONCLUSIONS, NAMESPACES, BeliefReading
 
 # The newest version of constraint payloads; each has the references of all before it.
@@ -357,20 +357,38 @@ def _case_reference(text: str, path: tuple[str, ...]) -> Reference:
         case ("attributes", *inside):
             return Reference(text, _case_attributes_finder(tuple(inside)), case_use=CaseUse.RECORD)
         case ("belief", "independent", *field):
-            read, use = _reading_finder(text, tuple(field)), CaseUse.INDEPENDENT
+            read, find_reading, use = _reading_finder(text, tuple(field)), _independent_reading, CaseUse.INDEPENDENT
         case ("belief", *field):
-            read, use = _reading_finder(text, tuple(field)), CaseUse.BELIEF
+            read, find_reading, use = _reading_finder(text, tuple(field)), _case_reading, CaseUse.BELIEF
         case _:
             raise ReferenceFault(f"`{text}` is not one of $case.id, $case.attributes, $case.belief")
 
     def find(seen: EvaluationContext) -> Any:
-        reading = _case_reading(seen, independent=use is CaseUse.INDEPENDENT)
+        reading = find_reading(seen)
         return MISSING if reading is None else read(seen, reading)
 
     def find_untold(seen: EvaluationContext) -> str | None:
-        return _describe_untold(_case_reading(seen, independent=use is CaseUse.INDEPENDENT), field[0])
+        unknown = _why_unknown(seen) if use is CaseUse.INDEPENDENT else None
+        return _describe_untold(find_reading(seen), field[0]) if unknown is None else UNKNOWN_INDEPENDENCE[unknown]
 
     return Reference(text, find, case_use=use, find_untold=find_untold)
+
+
+# What a trace says where it cannot be known what others than the proposer ruled out.
+UNKNOWN_INDEPENDENCE = {
+    UnknownIndependence.DECLARED: "the proposer declared the session, so it chose what there is to rule out",
+    UnknownIndependence.FORKED: "the proposer forked the session, so it chose what the session begins with",
+    UnknownIndependence.PUT_KIT: "the proposer put the kit of the session on record, so it says what answers rule out",
+    UnknownIndependence.NO_KEYS: "the session was declared without a key, so nobody can tell who ruled out what",
+}
+
+
+def _why_unknown(seen: EvaluationContext) -> UnknownIndependence | None:
+    """Why what others ruled out in the session of the case cannot be told; None where it can."""
+    reading = _case_reading(seen)
+    left = msgspec.UNSET if reading is None else reading.independent
+    unknown = msgspec.UNSET if isinstance(left, msgspec.UnsetType) else left.unknown
+    return None if isinstance(unknown, msgspec.UnsetType) else unknown
 
 
 def _find_case_id(seen: EvaluationContext) -> Any:
@@ -409,26 +427,29 @@ def _survivor_finder(path: tuple[str, ...]) -> ReadingFinder:
     return find
 
 
-def _case_reading(seen: EvaluationContext, *, independent: bool) -> BeliefReading | None:
+def _case_reading(seen: EvaluationContext) -> BeliefReading | None:
     """What the session of the case says; None where there is no case, or no such session."""
-    case = seen.case
-    if case is None:
-        return None
-    reading = seen.belief.get(case.case_id)
-    if reading is None or not reading.found:
-        return None
-    return independent_reading(reading, case.actor_id) if independent else reading
+    reading = None if seen.case is None else seen.belief.get(seen.case.case_id)
+    return None if reading is None or not reading.found else reading
 
 
-def independent_reading(reading: BeliefReading, actor_id: str) -> BeliefReading | None:
-    """The same, as if nothing that this actor eliminated had been eliminated; None where that was not read."""
+def _independent_reading(seen: EvaluationContext) -> BeliefReading | None:
+    """The same, as if nothing that the proposer eliminated had been eliminated; None where that cannot be told."""
+    reading, case = _case_reading(seen), seen.case
+    if reading is None or case is None or not is_read_without(reading, case.actor_id):
+        return None
     left = reading.independent
-    if isinstance(left, msgspec.UnsetType) or left.actor_id != actor_id:
+    if isinstance(left, msgspec.UnsetType) or left.unknown is not msgspec.UNSET:
         return None
     return msgspec.structs.replace(
         reading,
         n_survivors=left.n_survivors,
         survivors=left.survivors,
         survivor_attributes=left.survivor_attributes,
-        independent=msgspec.UNSET,
     )
+
+
+def is_read_without(reading: BeliefReading, actor_id: str) -> bool:
+    """Whether a reading also says what would be left without the eliminations of this actor."""
+    left = reading.independent
+    return not isinstance(left, msgspec.UnsetType) and left.actor_id == actor_id
