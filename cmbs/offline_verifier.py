@@ -1237,8 +1237,9 @@ def is_repeated(origin: dict[str, Any] | None, seq: int) -> bool:
 def find_sender(origin: dict[str, Any] | None, seq: int, entry: dict[str, Any]) -> str | None:
     """The authenticated actor who sent the message of an entry first; None where none is on record."""
     if is_repeated(origin, seq):
-        return entry["payload"].get("first_sent_by")
-    return entry["actor"]["id"] if "actor" in entry else None
+        sender: str | None = entry["payload"].get("first_sent_by")
+        return sender
+    return str(entry["actor"]["id"]) if "actor" in entry else None
 
 
 class Session(Stream):

@@ -142,7 +142,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         list[Id] | UnsetType,
         Meta(
             description="The ids of the actors that may eliminate and answer probes; left out, that is not restricted.",
-            min_length=1,
+            extra_json_schema={"minItems": 1},
         ),
     ] = UNSET
 

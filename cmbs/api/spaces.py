@@ -512,6 +512,9 @@ class PolicyCheck(Answer, kw_only=True, frozen=True):
     """What a policy file would do. Where it is not `sound`, it would be refused or does what its author cannot mean."""
 
     sound: bool
+    complete: Annotated[
+        bool, Meta(description="False where the processor time of a check ran out: there may be more to find.")
+    ] = True
     findings: list[PolicyFinding]
     tests: list[PolicyTestItem] = []
     never_asked: Annotated[list[str], Meta(description="Keys that no test asks.")] = []

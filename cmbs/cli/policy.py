@@ -26,6 +26,7 @@ from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical,
 from cmbs.substrate.kernel.insight.explanation import explain as explanation_of
 from cmbs.substrate.kernel.insight.impact import impact_of
 from cmbs.substrate.kernel.insight.lint import lint as lint_policy
+from cmbs.substrate.kernel.insight.lint_findings import LintReport
 from cmbs.substrate.kernel.insight.past_belief import PastBelief
 from cmbs.substrate.kernel.insight.policy_tests import run_tests, situation
 from cmbs.substrate.kernel.policy.document_schema import policy_schema
@@ -35,6 +36,10 @@ from cmbs.substrate.kernel.policy.policy import compile_policy, validate_policy
 from cmbs.substrate.kernel.policy.source_map import SourceMap
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.pace import Pace
+
+# Of processor time, for one file: what was not looked at until then is not looked at, and the report says so.
+MAX_LINT_SECONDS = 60
 
 app = typer.Typer(
     name="policy", help="Test, look through, explain and try out policies of spaces.", no_args_is_help=True
@@ -60,7 +65,7 @@ def check(files: FilesArgument, as_json: JsonOption = False) -> None:
     """Look policies through and run their tests; exit code 1 where something is wrong or a test fails."""
     with _reading_policies():
         read = [(str(file), _read_policy(file)) for file in files]
-        looked = [(name, lint_policy(each.pairs, _tool_ids(each)), each.source_map) for name, each in read]
+        looked = [(name, _lint(each), each.source_map) for name, each in read]
         reports = [(name, run_tests(each), each.source_map) for name, each in read]
     if as_json:
         _print_json(
@@ -108,7 +113,7 @@ def lint(files: FilesArgument, as_json: JsonOption = False) -> None:
     with _reading_policies():
         for file in files:
             compiled = _read_policy(file)
-            reports.append((str(file), lint_policy(compiled.pairs, _tool_ids(compiled)), compiled.source_map))
+            reports.append((str(file), _lint(compiled), compiled.source_map))
     if as_json:
         _print_json([output.lint_to_dict(*each) for each in reports])
     else:
@@ -226,6 +231,12 @@ def _read_sound_policy(file: Path) -> CompiledPolicy:
     if faults:
         raise InvalidDocument(str(file), locate_faults(faults, compiled.source_map))
     return compiled
+
+
+def _lint(compiled: CompiledPolicy) -> LintReport:
+    pace = Pace(MAX_LINT_SECONDS, rest=lambda _: None)
+    pace.begin()
+    return lint_policy(compiled.pairs, _tool_ids(compiled), pace.may_go_on)
 
 
 def _tool_ids(compiled: CompiledPolicy) -> list[str] | None:

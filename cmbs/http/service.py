@@ -105,9 +105,11 @@ class Service:
         self.webhook_registry = WebhookRegistry(server.log) if dispatcher is None else dispatcher.registry
         self._observe()
         anchor = None if notary is None else anchor_by(notary)
-        self._analyses = WorkQueue(server.requests.limits.analyses_waiting)
+        limits = server.requests.limits
+        self._analyses = WorkQueue(limits.analyses_waiting, limits.analysis_ms)
+        self._explanations = WorkQueue(limits.analyses_waiting, limits.explanation_ms)
         sessions = Routes(server, self.check_ready, self.waiting, self._analyses, anchor)
-        space_routes = SpaceRoutes(self.spaces, server.requests.page_size, self.waiting, anchor)
+        space_routes = SpaceRoutes(self.spaces, server.requests.page_size, self.waiting, self._explanations, anchor)
 
         def wrap(operation: Operation, handler: Handler) -> Handler:
             find_head = (space_routes if operation.on_space else sessions).find_head
@@ -120,7 +122,7 @@ class Service:
             KitRoutes(server),
             space_routes,
             CallRoutes(self.spaces, server.requests.page_size, self.waiting, self.gate),
-            PolicyFileRoutes(self.spaces),
+            PolicyFileRoutes(self.spaces, self._analyses),
             PolicyImpactRoutes(self.spaces, server.requests.page_size, self._analyses),
             GraphRoutes(server),
             CheckpointRoutes(notary),
@@ -240,6 +242,7 @@ class Service:
         """Let what runs come to its end, write what waits, and let go of the server."""
         self.drain()
         self._analyses.close()
+        self._explanations.close()
         if self.dispatcher is not None:
             self.dispatcher.close()
         else:

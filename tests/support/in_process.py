@@ -109,12 +109,15 @@ async def exchange(
     events: Iterable[Event] = ({"type": "http.request", "body": b"", "more_body": False},),
     root_path: str = "",
 ) -> Exchanged:
-    """One exchange over bare ASGI. The caller goes away where its events end."""
-    coming = iter(events)
+    """One exchange over bare ASGI. The caller goes away in the middle of its body, where its events end there."""
+    coming = list(events)
+    is_whole = bool(coming) and not coming[-1].get("more_body", False)
     sent: list[Event] = []
 
     async def receive() -> Event:
-        return next(coming, {"type": "http.disconnect"})
+        if not coming and is_whole:
+            await asyncio.Event().wait()
+        return coming.pop(0) if coming else {"type": "http.disconnect"}
 
     async def send(event: Event) -> None:
         sent.append(event)

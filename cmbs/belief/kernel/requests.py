@@ -62,6 +62,9 @@ class Limits:
     analysis_events: int = 20_000
     analysis_steps: int = 200_000
     analyses_waiting: int = 8
+    # Processor time of one: of an explanation, and of an analysis, a check of a policy, or its impact.
+    explanation_ms: int = 500
+    analysis_ms: int = 10_000
     fork_events: int = 20_000
     attribute_bytes: int = 4_194_304
     # A reading for a gate carries those of the one hypothesis that is left, whole.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 
 import msgspec
 from msgspec import UnsetType
@@ -11,6 +11,7 @@ from cmbs.adapters.kits import choose_kit, find_installed_kits
 from cmbs.analysis import KitStudy, Trajectory, analyse, trajectory_of
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidKit, InvalidRequest, LimitExceeded
+from cmbs.http.exchange import Request
 from cmbs.http.work_queue import WorkQueue
 from cmbs.kit import Kit, KitProvider
 from cmbs.ledger import to_audit_entry
@@ -25,9 +26,9 @@ class Analyst:
         self._server = server
         self._queue = queue
 
-    async def analysis(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
+    async def analysis(self, request: Request, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
         """Return the analysis as JSON; TransportError if the queue is full."""
-        return await self._queue.run(partial(self._analyse, session_id, kit_id, truth))
+        return await self._queue.run(request, lambda _: self._analyse(session_id, kit_id, truth))
 
     @cached_property
     def _kits(self) -> dict[str, Kit]:

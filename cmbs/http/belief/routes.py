@@ -412,7 +412,7 @@ class Routes:
         """What a session's path was worth."""
         query = request.query
         session_id = self._requests.text("session_id", request.params["session_id"])
-        return Response(200, await self._analyst.analysis(session_id, query.get("kit"), query.get("truth")))
+        return Response(200, await self._analyst.analysis(request, session_id, query.get("kit"), query.get("truth")))
 
     async def _prove(self, proof: ProofKind, request: Request) -> Response:
         """A proof about a session. It may hash for a while, and so never does on the loop."""

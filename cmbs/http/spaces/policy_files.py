@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +16,7 @@ from cmbs.documents.findings import Finding, Fix, InvalidDocument
 from cmbs.errors import InvalidRequest
 from cmbs.http.exchange import Request, Response, encode_answer
 from cmbs.http.spaces.reading import Spaces, require_operator
+from cmbs.http.work_queue import WorkQueue
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.events import CreateSpace, MediaType, PolicySource, ProposePolicy
 from cmbs.substrate.kernel.insight.lint import lint
@@ -26,6 +28,7 @@ from cmbs.substrate.kernel.policy.source_map import SourceMap
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.state import PolicyChange, Space
 from cmbs.substrate.kernel.words import PolicyChangeStatus
+from cmbs.substrate.pace import Pace
 from cmbs.substrate.policies_ahead import let_others_run
 from cmbs.substrate.server import SubstrateServer
 
@@ -36,8 +39,9 @@ _ID_DIGITS = 24
 class PolicyFileRoutes:
     """The handlers. A file may take seconds to compile, so all of them work in a thread."""
 
-    def __init__(self, spaces: Spaces) -> None:
+    def __init__(self, spaces: Spaces, queue: WorkQueue) -> None:
         self._spaces = spaces
+        self._queue = queue
 
     async def put_policy(self, request: Request) -> Response:
         """Make a file the policy of a space, at once or when another operator agrees."""
@@ -48,7 +52,7 @@ class PolicyFileRoutes:
     async def check_policy(self, request: Request) -> Response:
         """Say what a file would do, and what is wrong with it."""
         require_operator(request.actor)
-        return await asyncio.to_thread(self._check, request)
+        return await self._queue.run(request, partial(self._check, request))
 
     def _put(self, request: Request, query: dict[str, Any]) -> Response:
         server, space_id = self._spaces.server, request.params["space_id"]
@@ -70,7 +74,7 @@ class PolicyFileRoutes:
             )
         return _respond(_show_put(change, hash_of(compiled.pairs)))
 
-    def _check(self, request: Request) -> Response:
+    def _check(self, request: Request, pace: Pace) -> Response:
         space = self._spaces.server.current(request.params["space_id"])
         source = source_of(request.message)
         try:
@@ -79,13 +83,15 @@ class PolicyFileRoutes:
             findings = [_show_fault(each) for each in exc.findings]
             return _respond(schemas.PolicyCheck(sound=False, findings=findings))
         tools = [each.tool_id for each in compiled.tools] if compiled.tools is not None else list(space.tools) or None
-        report = lint(compiled.pairs, tools)
+        # Tests first: they say what the author wants to know, and take no search.
+        tested = run_tests(compiled, pace.may_go_on)
+        report = lint(compiled.pairs, tools, pace.may_go_on)
         found = [_show_finding(each, compiled.source_map) for each in report.findings]
-        tested = run_tests(compiled)
         to_set, to_unset = _compare(space, compiled)
         return _respond(
             schemas.PolicyCheck(
                 sound=not any(each.severity is Severity.ERROR for each in report.findings),
+                complete=report.complete and tested.complete,
                 findings=found,
                 tests=[schemas.PolicyTestItem(each.name, each.passed, each.mismatches) for each in tested.results],
                 never_asked=tested.coverage.never_asked,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from cmbs.api.entries import RecordedActor
@@ -19,6 +20,7 @@ from cmbs.substrate.kernel.insight.past_belief import PastBelief
 from cmbs.substrate.kernel.model import Decision
 from cmbs.substrate.kernel.policy.policy import compile_policy
 from cmbs.substrate.kernel.policy.source_map import SourceMap
+from cmbs.substrate.pace import Pace
 
 
 class PolicyImpactRoutes:
@@ -35,16 +37,25 @@ class PolicyImpactRoutes:
         require_operator(request.actor)
         limit = self._page_size(query.get("limit"))
         work = partial(self._try, request.params["space_id"], source_of(request.message), limit)
-        return Response(200, await self._queue.run(work))
+        return Response(200, await self._queue.run(request, work))
 
-    def _try(self, space_id: str, source: PolicySource, limit: int) -> bytes:
+    def _try(self, space_id: str, source: PolicySource, limit: int, pace: Pace) -> bytes:
         compiled = compile_sound_source(source)
         maximum = self._spaces.belief.requests.limits.analysis_events
         entries = self._spaces.server.stored_entries(space_id, -1, maximum + 1)
         _require_short(entries, maximum)
         belief = PastBelief(partial(_read_session, self._spaces.belief, maximum), complete=True)
-        found = impact_of(space_id, entries, compile_policy(compiled.pairs), belief.at)
+        found = impact_of(space_id, _pace(entries, pace), compile_policy(compiled.pairs), belief.at)
         return encode_answer(_show(found, compiled.source_map, limit))
+
+
+def _pace(entries: list[StoredEntry], pace: Pace) -> Iterator[StoredEntry]:
+    """The entries, one after the other, as long as there is time; LimitExceeded where that runs out."""
+    for each in entries:
+        if not pace.may_go_on():
+            maximum = round(pace.seconds * 1_000)
+            raise LimitExceeded("analysis_ms", maximum, maximum + 1)
+        yield each
 
 
 def _read_session(belief: BeliefServer, maximum: int, session_id: str) -> list[StoredEntry]:

@@ -38,6 +38,7 @@ from cmbs.http.spaces.filters import read_case_filter, read_record_filter
 from cmbs.http.spaces.resources import RESOURCES, Resource
 from cmbs.http.spaces.views import Reader
 from cmbs.http.waiting import Waiting, read_seconds
+from cmbs.http.work_queue import WorkQueue
 from cmbs.identity.kernel.scopes import Scope
 from cmbs.ledger import Head
 from cmbs.messages import Actor, ActorKind
@@ -54,6 +55,7 @@ from cmbs.substrate.kernel.retention import UNSETTLED, waits_for_caller
 from cmbs.substrate.kernel.state import Space
 from cmbs.substrate.kernel.words import SpaceChangeKind
 from cmbs.substrate.listing import Listed, Position, list_records, take_cases
+from cmbs.substrate.pace import Pace
 from cmbs.substrate.server import SubstrateServer
 
 # A place in a list: the parts of a cursor, compared in their order.
@@ -149,9 +151,15 @@ class SpaceReading:
     """The handlers that change nothing. The router finds a handler by the `operation_id`."""
 
     def __init__(
-        self, spaces: Spaces, page_size: PageSize, waiting: Waiting, anchor: AnchorSource | None = None
+        self,
+        spaces: Spaces,
+        page_size: PageSize,
+        waiting: Waiting,
+        explanations: WorkQueue,
+        anchor: AnchorSource | None = None,
     ) -> None:
         self._spaces = spaces
+        self._explanations = explanations
         self._waiting = waiting
         self._anchor = anchor
         self._page_size = page_size
@@ -393,15 +401,15 @@ class SpaceReading:
     async def explain_decision(self, request: Request) -> Response:
         """Why a proposal was last decided as it was, and what would have changed the decision."""
 
-        def read() -> Response:
+        def read(pace: Pace) -> Response:
             space, reader = self._open(request)
             proposal_id = request.params["proposal_id"]
             record = self.server.settled.with_proposal(space, proposal_id).proposals[proposal_id]
             before = self.server.at(space.space_id, record.decided_seq - 1)
             asked = recall(before, self._read_event(space, record.decided_seq))
-            return respond_explanation(asked, reader, recorded=True)
+            return respond_explanation(asked, reader, pace, recorded=True)
 
-        return await asyncio.to_thread(read)
+        return await self._explanations.run(request, read)
 
     async def _prove(self, proof: ProofKind, request: Request) -> Response:
         """A proof about a space; for operators, since entries are in it as they are."""
@@ -449,13 +457,19 @@ def require_operator(actor: Actor) -> None:
         )
 
 
-def respond_explanation(asked: Hypothetical, reader: Reader, *, recorded: bool) -> Response:
+def respond_explanation(asked: Hypothetical, reader: Reader, pace: Pace, *, recorded: bool) -> Response:
     """Explain a decision; what is left out goes by the policy of now, not by that of the decision."""
     own = reader.owns(asked.actor.kind, asked.actor.id)
     source = asked.space.policy_source if reader.is_operator else None
     source_map = None if source is None else _map_source(source)
     found = explain(
-        asked, reader.actor.kind, _MAX_DECISIONS_TRIED, readable=reader.policy, own=own, source_map=source_map
+        asked,
+        reader.actor.kind,
+        _MAX_DECISIONS_TRIED,
+        readable=reader.policy,
+        own=own,
+        source_map=source_map,
+        may_go_on=pace.may_go_on,
     )
     refusals = advise_on_explanation(asked, found, reader.actor) or None
     return _respond(

@@ -19,10 +19,12 @@ from cmbs.http.spaces.reading import PageSize, SpaceReading, Spaces, off_loop, r
 from cmbs.http.spaces.views import Reader
 from cmbs.http.spaces.writes import WRITES, Build, Write
 from cmbs.http.waiting import Waiting
+from cmbs.http.work_queue import WorkQueue
 from cmbs.identity.kernel.scopes import Need, Reach, Scope
 from cmbs.substrate.kernel.events import CreateSpace, SpaceMessage
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
+from cmbs.substrate.pace import Pace
 
 _CREATED = 201
 # The request of a larger body is decided in a thread, so that it does not block the event loop.
@@ -33,9 +35,14 @@ class SpaceRoutes(SpaceReading):
     """Every handler of spaces; those that only read come from `SpaceReading`."""
 
     def __init__(
-        self, spaces: Spaces, page_size: PageSize, waiting: Waiting, anchor: AnchorSource | None = None
+        self,
+        spaces: Spaces,
+        page_size: PageSize,
+        waiting: Waiting,
+        explanations: WorkQueue,
+        anchor: AnchorSource | None = None,
     ) -> None:
-        super().__init__(spaces, page_size, waiting, anchor)
+        super().__init__(spaces, page_size, waiting, explanations, anchor)
         for operation_id, write in WRITES.items():
             setattr(self, operation_id, partial(self._write, write))
 
@@ -57,13 +64,13 @@ class SpaceRoutes(SpaceReading):
     async def explain_proposal(self, request: Request) -> Response:
         """What would be decided, without recording it."""
 
-        def read() -> Response:
+        def read(pace: Pace) -> Response:
             message: Any = _build(request, WRITES["propose"].build)
             asked = self.server.hypothetical(request.params["space_id"], request.actor, message.proposal)
-            return respond_explanation(asked, Reader(request.actor, asked.space.policy), recorded=False)
+            return respond_explanation(asked, Reader(request.actor, asked.space.policy), pace, recorded=False)
 
         # The search for the smallest change takes many decisions.
-        return await asyncio.to_thread(read)
+        return await self._explanations.run(request, read)
 
     async def _write(self, write: Write, request: Request) -> Response:
         if write.governs is not None and write.governs(request.actor, request.message):

@@ -19,7 +19,7 @@ from cmbs.messages import Actor
 from cmbs.substrate.kernel.calls import index_open_calls, list_tokens
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Mode, PolicySource, SpaceVerb
 from cmbs.substrate.kernel.key_digests import freeze_digests, thaw_digests
-from cmbs.substrate.kernel.loads import count_loads
+from cmbs.substrate.kernel.loads import count_loads, measure_state
 from cmbs.substrate.kernel.model import Capability, Spent, Tool
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES, compile_policy
 from cmbs.substrate.kernel.state import (
@@ -190,7 +190,11 @@ def _space(frozen: FrozenSpace) -> Space | None:
     )
     tokens = ((token.agent_id, token.token_id) for token in space.capabilities.values())
     return msgspec.structs.replace(
-        space, loads=count_loads(space), tokens_of=list_tokens(tokens), open_calls=index_open_calls(space)
+        space,
+        loads=count_loads(space),
+        state_bytes=measure_state(space.state),
+        tokens_of=list_tokens(tokens),
+        open_calls=index_open_calls(space),
     )
 
 

@@ -53,7 +53,7 @@ from cmbs.substrate.kernel.events import (
     Withdraw,
 )
 from cmbs.substrate.kernel.key_digests import HASH_BUCKETS, LOOKUP_BUCKETS, BucketDigests, hash_key
-from cmbs.substrate.kernel.loads import update_loads
+from cmbs.substrate.kernel.loads import update_loads, update_state_bytes
 from cmbs.substrate.kernel.memory_steps import change_memory, keep_entry
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, Spent, ToolCall
 from cmbs.substrate.kernel.policy.policy import compile_policy
@@ -111,6 +111,7 @@ def advance(space: Space | None, event: SpaceEvent) -> Space:
         changed["snapshot_id"] = event.stored.event_hash.hex()
         changed["snapshots"] = space.snapshots.set(changed["snapshot_id"], body.seq)
         changed["state"] = state_after(space.state, changes)
+        changed["state_bytes"] = update_state_bytes(space.state_bytes, space.state, changes)
         changed["changed"] = space.changed.update(dict.fromkeys((*changes.set, *changes.unset), body.seq))
     after = msgspec.structs.replace(space, **changed)
     loads, open_calls = update_loads(space, after, event), update_open_calls(space, after, event)

@@ -112,7 +112,7 @@ class SpaceKind(SpaceFolding):
             raise HeadMismatch(command.if_match, state.head_event_id)
         after, checkpoint = evolve(state, event), None
         if state is not None:
-            check_load(state, after, command.actor, self._limits)
+            check_load(state, after, command.actor, self._limits, proposes=isinstance(command.message, Propose))
             # After the check: a message that is refused must not cost the time to freeze a space.
             if is_digest_point(event.body.seq, self.spacing):
                 checkpoint = freeze_space(state)

@@ -16,6 +16,8 @@ class SpaceLimits:
     space_id_length: int = 1024
     candidates_per_proposal: int = 100
     keys_per_proposal: int = 1_000
+    # Of the values that one delta sets.
+    delta_bytes: int = 4_194_304
     space_value_bytes: int = 65_536
     space_args_bytes: int = 262_144
     space_schema_bytes: int = 262_144
@@ -40,4 +42,11 @@ class SpaceLimits:
     agent_ready: int = 1_000
     agent_tokens: int = 10_000
     agent_memory_entries: int = 100_000
+    # Of proposals that wait, and of claims in memory: of one agent, and of all agents of a space.
+    agent_waiting_bytes: int = 33_554_432
+    space_waiting_bytes: int = 268_435_456
+    agent_memory_bytes: int = 67_108_864
+    space_memory_bytes: int = 536_870_912
+    # Of the keys and values of one namespace of a state.
+    state_bytes: int = 67_108_864
     agent_proposals_per_second: int = 5_000

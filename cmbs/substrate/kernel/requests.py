@@ -264,7 +264,9 @@ class SpaceRequestValidator:
     def _candidate(self, candidate: Candidate) -> Candidate:
         limits = self.limits
         if isinstance(candidate, StateDelta):
-            self._pairs("set", candidate.set, limits.keys_per_proposal)
+            size = self._pairs("set", candidate.set, limits.keys_per_proposal)
+            if size > limits.delta_bytes:
+                raise LimitExceeded("delta_bytes", limits.delta_bytes, size, "set")
             self._names("unset", candidate.unset, limits.keys_per_proposal)
             return candidate
         self.name("tool_id", candidate.tool_id)
@@ -366,9 +368,11 @@ class SpaceRequestValidator:
         for value in values:
             self.name(field, value)
 
-    def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
+    def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> int:
+        """Check keys and their values; returns the bytes of the values."""
         if len(pairs) > maximum:
             raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
+        total = 0
         for key, value in pairs.items():
             self.name(field, key)
             if not isinstance(value, str):
@@ -376,6 +380,8 @@ class SpaceRequestValidator:
             size = _utf8_length(f"{field}.{key}", value)
             if size > self.limits.space_value_bytes:
                 raise LimitExceeded("space_value_bytes", self.limits.space_value_bytes, size, f"{field}.{key}")
+            total += size
+        return total
 
     def _json(self, field: str, value: Any, limit: str, maximum: int) -> msgspec.Raw:
         """A caller's own data, as plain JSON values or as text, as canonical JSON."""

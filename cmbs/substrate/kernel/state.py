@@ -232,7 +232,8 @@ class AgentLoad(NamedTuple):
     """What an agent holds of a space.
 
     Proposals that are parked, requests for approval that are pending, calls that wait to be started, tokens that were
-    issued under its own and not revoked, memory entries that have not expired.
+    issued under its own and not revoked, memory entries that have not expired. The bytes are those of the proposals
+    that wait in any of these ways, and of the claims of these entries.
     """
 
     parked: int = 0
@@ -240,6 +241,15 @@ class AgentLoad(NamedTuple):
     ready: int = 0
     tokens: int = 0
     memory_entries: int = 0
+    waiting_bytes: int = 0
+    memory_bytes: int = 0
+
+
+class StateBytes(NamedTuple):
+    """The bytes of the keys and values of a state, by the namespaces that proposals write."""
+
+    goal: int = 0
+    fact: int = 0
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -325,8 +335,9 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     operators_needed: int = MAX_OPERATORS
     # The operator who wants one to be enough; it is once another one says the same.
     governance_asked_by: Actor | None = None
-    # What follows from the rest: how much of the space each agent takes up, the ids of its tokens, and the proposals
-    # by the writing calls of theirs that are open.
+    # What follows from the rest: how much of the space each agent takes up, and how much the state does; the ids of the
+    # tokens of each, and the proposals by the writing calls of theirs that are open.
     loads: Map[str, AgentLoad] = Map()
+    state_bytes: StateBytes = StateBytes()
     tokens_of: Map[str, tuple[str, ...]] = Map()
     open_calls: Map[OpenCallKey, tuple[str, ...]] = Map()

@@ -27,6 +27,7 @@ from cmbs.substrate.kernel.events import (
     Withdraw,
 )
 from cmbs.substrate.kernel.limits import SpaceLimits
+from cmbs.substrate.kernel.loads import measure_state
 from cmbs.substrate.kernel.model import Capability, Proposal, Provenance
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.state import AgentLoad, Space
@@ -209,3 +210,79 @@ async def test_a_space_that_is_created_on_an_event_loop_gets_the_same_default() 
         assert answer.space.operators_needed == 2
         proposal = Proposal("p", answer.space.snapshot_id, Provenance(AGENT.id, "now"), [delta(a="1")])
         assert (await server.perform_async(SpaceCommand(SPACE, AGENT, Propose(proposal)))).seq == 1
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def exceed(error: pytest.ExceptionInfo[LimitExceeded]) -> tuple[str, int]:
+    return error.value.details["limit"], error.value.details["maximum"]
+
+
+@pytest.mark.req("BOUND-BYTES-01")
+@pytest.mark.parametrize("tool_id", ["w", "t"])
+def test_what_an_agent_has_waiting_is_bounded_in_bytes_for_itself_and_for_all(
+    make_world: Callable[..., World], tool_id: str
+) -> None:
+    world = make_world(limits=SpaceLimits(agent_waiting_bytes=6_000, space_waiting_bytes=9_000))
+    world.open(http_tool("t"), http_tool("w"), policy=POLICY)
+    world.equip(http_tool("t"), http_tool("w"), token="theirs", agent=OTHER_AGENT)
+    large = {"x": "y" * 4_000}
+    world.propose(call(tool_id, large, key="a"), proposal_id="a")
+    with pytest.raises(LimitExceeded) as error:
+        world.propose(call(tool_id, large, key="b"), proposal_id="b")
+    assert exceed(error) == ("agent_waiting_bytes", 6_000)
+    assert 4_000 < world.space.loads[AGENT.id].waiting_bytes < 6_000
+    world.propose(call(tool_id, {"x": "y" * 3_000}, token="theirs"), actor=OTHER_AGENT, proposal_id="c")
+    with pytest.raises(LimitExceeded) as error:
+        world.propose(call(tool_id, {"x": "y" * 1_000}, token="theirs", key="d"), actor=OTHER_AGENT, proposal_id="d")
+    assert exceed(error) == ("space_waiting_bytes", 9_000)
+    # What waits no more counts no more.
+    world.say(Withdraw("a"), AGENT)
+    assert AGENT.id not in world.space.loads
+    world.propose(call(tool_id, large, key="b"), proposal_id="b")
+
+
+@pytest.mark.req("BOUND-BYTES-01")
+def test_the_state_of_a_space_is_bounded_in_bytes_by_namespace(make_world: Callable[..., World]) -> None:
+    world = make_world(limits=SpaceLimits(state_bytes=1_000))
+    world.open(policy=POLICY)
+    world.propose(delta(a="x" * 800), proposal_id="a")
+    assert world.space.state_bytes.goal == 806
+    with pytest.raises(LimitExceeded) as error:
+        world.propose(delta(b="x" * 800), proposal_id="b")
+    assert exceed(error) == ("state_bytes", 1_000)
+    # Facts are another's to write, and a smaller goal in the place of the large one is no more than there was.
+    world.propose(facts(b="x" * 800), actor=ENCODER, proposal_id="c")
+    world.propose(delta(a="x" * 700), proposal_id="d")
+    world.propose(delta(b="é"), proposal_id="e")
+    assert world.space.state_bytes == (706 + 8, 806)
+    assert world.space.state_bytes == measure_state(world.space.state)
+
+
+@pytest.mark.req("BOUND-BYTES-01")
+def test_a_delta_is_bounded_in_bytes(make_world: Callable[..., World]) -> None:
+    world = make_world(limits=SpaceLimits(delta_bytes=1_000))
+    world.open(policy=POLICY)
+    with pytest.raises(LimitExceeded) as error:
+        world.propose(delta(a="x" * 600, b="x" * 600), proposal_id="a")
+    assert exceed(error) == ("delta_bytes", 1_000)
+
+
+@pytest.mark.req("BOUND-BYTES-01")
+def test_claims_in_memory_are_bounded_in_bytes(make_world: Callable[..., World]) -> None:
+    world = make_world(limits=SpaceLimits(agent_memory_bytes=100, space_memory_bytes=150))
+    world.open(policy=POLICY)
+
+    def put(name: str, length: int, actor: Actor = AGENT) -> None:
+        world.say(PutMemory(name, MemoryKind.HYPOTHESIS, raw(name * length), ttl_ms=1_000), actor)
+
+    put("a", 80)
+    with pytest.raises(LimitExceeded) as error:
+        put("b", 20)
+    assert exceed(error) == ("agent_memory_bytes", 100)
+    with pytest.raises(LimitExceeded) as error:
+        put("c", 80, ENCODER)
+    assert exceed(error) == ("space_memory_bytes", 150)
+    world.advance(seconds=2)
+    put("b", 90)

@@ -36,7 +36,7 @@ from cmbs.substrate.kernel.events import (
     Wake,
     Withdraw,
 )
-from cmbs.substrate.kernel.loads import count_loads
+from cmbs.substrate.kernel.loads import count_loads, measure_state
 from cmbs.substrate.kernel.model import Candidate, Capability, StateDelta, Verdict
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, verify_space
 from cmbs.substrate.kernel.waiting import is_waiting
@@ -266,6 +266,7 @@ class SpaceMachine(RuleBasedStateMachine):
     @invariant()
     def loads_are_what_the_records_add_up_to(self) -> None:
         assert self.world.space.loads == count_loads(self.world.space)
+        assert self.world.space.state_bytes == measure_state(self.world.space.state)
 
     @invariant()
     def a_proposal_that_ended_waits_for_nothing(self) -> None:

@@ -15,6 +15,7 @@ from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.arbitration.authority import may_read
 from cmbs.substrate.kernel.arbitration.stages import is_observation
 from cmbs.substrate.kernel.events import SpaceEvent
+from cmbs.substrate.kernel.insight.bounds import MayGoOn, without_bound
 from cmbs.substrate.kernel.insight.fact_domains import Alteration
 from cmbs.substrate.kernel.insight.findings import Because, Change, Flip, Speaker
 from cmbs.substrate.kernel.insight.flips import MAX_DECISIONS, Found, Hypothetical, smallest_flip
@@ -60,16 +61,18 @@ def explain(
     readable: Policy | None = None,
     own: bool = True,
     source_map: SourceMap | None = None,
+    may_go_on: MayGoOn = without_bound,
 ) -> Explanation:
     """Explain a proposal to an actor of this kind.
 
     What they may read goes by the policy `readable`, which for a decision of the past is the one of now; without it, by
     that of the decision. `own`: the proposal is theirs, so that its args may be told. `source_map` leads to the file
-    that the policy of the decision was written as.
+    that the policy of the decision was written as. The search for what would have turned it ends where `may_go_on` says
+    so, and says how far it came.
     """
     decided = arbitrate(*asked).decision
     policy = asked.space.policy
-    found = smallest_flip(asked, max_decisions)
+    found = smallest_flip(asked, max_decisions, may_go_on)
     shown_decision = redact(decided, readable or policy, reader, own=own)
     told = _Told(shown_decision.trace, policy, reader, source_map)
     because = [_because(each, told) for each in decided.candidates]

@@ -18,6 +18,7 @@ from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.arbitration.capabilities import token_line
 from cmbs.substrate.kernel.arbitration.cases import find_case
 from cmbs.substrate.kernel.arbitration.stages import begin_call, begin_delta
+from cmbs.substrate.kernel.insight.bounds import MayGoOn, without_bound
 from cmbs.substrate.kernel.insight.fact_domains import Alteration, FactDomains
 from cmbs.substrate.kernel.model import (
     BeliefReading,
@@ -60,9 +61,9 @@ class Hypothetical(NamedTuple):
     belief: Mapping[str, BeliefReading]
 
 
-def smallest_flip(asked: Hypothetical, max_decisions: int = MAX_DECISIONS) -> Found:
+def smallest_flip(asked: Hypothetical, max_decisions: int = MAX_DECISIONS, may_go_on: MayGoOn = without_bound) -> Found:
     """The smallest change of facts under which an allowed proposal is not allowed, or any other is."""
-    return _Search(asked, max_decisions).search()
+    return _Search(asked, max_decisions, may_go_on).search()
 
 
 class _Spent(Exception):
@@ -75,8 +76,9 @@ _Chosen: TypeAlias = tuple[Alteration, ...]
 class _Search:
     """One search, with one more fact each time."""
 
-    def __init__(self, asked: Hypothetical, max_decisions: int) -> None:
+    def __init__(self, asked: Hypothetical, max_decisions: int, may_go_on: MayGoOn) -> None:
         self._asked = asked
+        self._may_go_on = may_go_on
         self._spent = 0
         self._policy = asked.space.policy
         self._matchings = [self._matching(place) for place in range(len(asked.proposal.candidates))]
@@ -138,7 +140,8 @@ class _Search:
         return None
 
     def _decide(self, chosen: _Chosen) -> Decision:
-        if self._spent >= self._left:
+        # What is asked about is decided in any case.
+        if self._spent >= self._left or (self._spent > 0 and not self._may_go_on()):
             raise _Spent
         self._spent += 1
         asked = self._asked

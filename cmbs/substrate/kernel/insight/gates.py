@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from cmbs.core import entropy
 from cmbs.substrate.kernel.insight.belief_fields import BeliefField, belief_field
 from cmbs.substrate.kernel.insight.lint_findings import LintFinding, LintRule
-from cmbs.substrate.kernel.insight.satisfiability import GONE, Pins, Scope, Term, never
+from cmbs.substrate.kernel.insight.satisfiability import GONE, Pins, Prover, Scope, Term
 from cmbs.substrate.kernel.insight.value_classes import Question, fresh_text, holds_for, question_of
 from cmbs.substrate.kernel.model import Failure
 from cmbs.substrate.kernel.policy.constraints import Constraint, Effect
@@ -37,9 +37,10 @@ class _Asked(NamedTuple):
 class GateLook:
     """One look at what a policy lets through."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, prover: Prover) -> None:
         self._policy = policy
         self._pairs = policy.pairs
+        self._prover = prover
 
     def findings(self, dead: Collection[str]) -> list[LintFinding]:
         """Everything that is found in constraints and invariants but those that never hold anyway."""
@@ -70,7 +71,9 @@ class GateLook:
             none, one, many = (self._holds(question, measure(number)) is not negated for number in (0, 1, _MANY))
             # Who names 0 means it; a bound from above lets it through unseen.
             if none and one and not many and not self._names_none(question):
-                if never([Term(when.root)], Scope(), self._pairs, _pins_of_none(when, belief)):
+                if self._prover.has_stopped or self._prover.never(
+                    [Term(when.root)], Scope(), _pins_of_none(when, belief)
+                ):
                     continue
                 message = (
                     f"`{question.references[0]}` may also be 0: it holds where no survivor is left; "
@@ -89,7 +92,8 @@ class GateLook:
             if mended is None or not _can_be_text(reference):
                 continue
             term = Term(when.root, holds=permits)
-            if not never([term], Scope(), self._pairs, {reference: [Sight(text)]}):
+            passes = not self._prover.never([term], Scope(), {reference: [Sight(text)]})
+            if passes and not self._prover.has_stopped:
                 message = f"a text at `{reference}` passes this bound on numbers; {mended}"
                 yield LintFinding(LintRule.TEXT_PASSES, key, message, probe.at)
 

@@ -12,9 +12,10 @@ from difflib import get_close_matches
 from typing import assert_never
 
 from cmbs.ledger import canonical
+from cmbs.substrate.kernel.insight.bounds import MayGoOn, without_bound
 from cmbs.substrate.kernel.insight.gates import GateLook
 from cmbs.substrate.kernel.insight.lint_findings import LintFinding, LintReport, LintRule
-from cmbs.substrate.kernel.insight.satisfiability import Scope, Term, never
+from cmbs.substrate.kernel.insight.satisfiability import Prover, Scope, Term
 from cmbs.substrate.kernel.model import Failure
 from cmbs.substrate.kernel.policy.constraints import Constraint, Effect
 from cmbs.substrate.kernel.policy.policy import DEGRADE, Policy, PolicyFault, compile_policy, validate_policy
@@ -30,8 +31,13 @@ MAX_SEARCHES = 20_000
 MAX_TOOLS_EACH = 20
 
 
-def lint(pairs: Mapping[str, str], tool_ids: Collection[str] | None = None) -> LintReport:
-    """Look a policy through. Without `tool_ids`, nothing is said about tools."""
+def lint(
+    pairs: Mapping[str, str], tool_ids: Collection[str] | None = None, may_go_on: MayGoOn = without_bound
+) -> LintReport:
+    """Look a policy through. Without `tool_ids`, nothing is said about tools.
+
+    Where `may_go_on` ends it, the report has what was found until then, and is not complete.
+    """
     faults = set(validate_policy(pairs))
     if any(not fault.key for fault in faults):
         # Beyond the size of any policy: nothing else of it is looked at.
@@ -39,16 +45,20 @@ def lint(pairs: Mapping[str, str], tool_ids: Collection[str] | None = None) -> L
     # What is no text has no hash either; what is malformed otherwise denies, and stays.
     policy = compile_policy({key: text for key, text in pairs.items() if _is_text(key + text)})
     findings = [_find_malformed(fault) for fault in faults | set(policy.faults)]
-    look = _Look(policy)
+    prover = Prover(policy.pairs, may_go_on)
+    look = _Look(policy, prover)
     findings += look.never_true()
     findings += look.find_overruled()
     findings += look.invariants()
-    findings += GateLook(policy).findings(look.dead)
+    findings += GateLook(policy, prover).findings(look.dead)
     if tool_ids is not None:
         findings += _unknown_tools(policy, look.constraints, frozenset(tool_ids))
         findings += look.never_allowed(frozenset(tool_ids))
     order = {rule: place for place, rule in enumerate(LintRule)}
-    return LintReport(sorted(findings, key=lambda each: (each.key, order[each.rule], each.at)), look.complete)
+    return LintReport(
+        sorted(findings, key=lambda each: (each.key, order[each.rule], each.at)),
+        look.complete and not prover.has_stopped,
+    )
 
 
 def _find_malformed(fault: PolicyFault) -> LintFinding:
@@ -66,9 +76,9 @@ def _is_text(text: str) -> bool:
 class _Look:
     """One look through a policy, at what can be read of it."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, prover: Prover) -> None:
         self._policy = policy
-        self._pairs = policy.pairs
+        self._prover = prover
         self.constraints: list[Constraint] = []
         self.complete = True
         # Keys of constraints that hold nowhere.
@@ -119,7 +129,7 @@ class _Look:
             above = [each for wider in self._covering(subject) for each in alive.get(wider, ())]
             for each in concerned:
                 compared += len(above)
-                if compared > MAX_PAIRS_COMPARED:
+                if compared > MAX_PAIRS_COMPARED or self._prover.has_stopped:
                     self.complete = False
                     return found
                 finding = self._find_overruling(each, above)
@@ -145,14 +155,16 @@ class _Look:
         roots = {each.key: each.predicate.root for each in self._policy.invariants if each.predicate is not None}
         found, met = [], []
         for key, root in roots.items():
-            if never([Term(root)], Scope(), self._pairs):
+            if self._prover.never([Term(root)], Scope()):
                 message = "no state meets it, so that nothing can ever be committed"
                 found.append(LintFinding(LintRule.NEVER_TRUE, key, message))
             else:
                 met.append(key)
         for place, key in enumerate(met):
+            if self._prover.has_stopped:
+                break
             for other in met[:place]:
-                if never([Term(roots[key]), Term(roots[other])], Scope(), self._pairs):
+                if self._prover.never([Term(roots[key]), Term(roots[other])], Scope()):
                     message = f"no state meets both it and `{other}`, so that nothing can ever be committed"
                     found.append(LintFinding(LintRule.CONTRADICTING, key, message, others=[other]))
         return found
@@ -189,13 +201,13 @@ class _Look:
         return deny.on_fail is not Failure.ASK and self._always_holds(deny, scope)
 
     def _may_hold(self, each: Constraint, scope: Scope) -> bool:
-        return each.key not in self.dead and not never([_holding(each)], scope, self._pairs)
+        return each.key not in self.dead and not self._prover.never([_holding(each)], scope)
 
     def _always_holds(self, each: Constraint, scope: Scope) -> bool:
         # Which tool is called makes a difference only to what asks for it.
         known = (each.key, scope if "$tool.id" in self._references[each.key] else None)
         if known not in self._certain:
-            self._certain[known] = never([_failing(each)], scope, self._pairs)
+            self._certain[known] = self._prover.never([_failing(each)], scope)
         return self._certain[known]
 
     def _find_overruling(self, each: Constraint, above: list[Constraint]) -> LintFinding | None:
@@ -257,7 +269,7 @@ class _Look:
         return self._never([_holding(one), _failing(other)], one.subject)
 
     def _never(self, terms: list[Term], subject: Subject) -> bool:
-        return all(never(terms, scope, self._pairs) for scope in _scopes_of(subject))
+        return all(self._prover.never(terms, scope) for scope in _scopes_of(subject))
 
 
 def _reads_case(each: Constraint) -> bool:

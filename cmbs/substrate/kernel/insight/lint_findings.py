@@ -75,7 +75,7 @@ class LintFinding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LintReport(msgspec.Struct, frozen=True):
-    """Everything that was found, by key; `complete` is false where a policy has too many pairs to compare them all."""
+    """Everything that was found, by key; `complete` is false where not all pairs of a policy were compared."""
 
     findings: list[LintFinding]
     complete: bool = True

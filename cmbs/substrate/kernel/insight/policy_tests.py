@@ -18,6 +18,7 @@ from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args, hash_of_tool
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import Asked, CreateSpace, SpaceEvent
+from cmbs.substrate.kernel.insight.bounds import MayGoOn, without_bound
 from cmbs.substrate.kernel.insight.findings import Mismatch
 from cmbs.substrate.kernel.insight.flips import Hypothetical
 from cmbs.substrate.kernel.model import (
@@ -90,19 +91,24 @@ class PolicyTestReport(msgspec.Struct, frozen=True):
 
     results: list[PolicyTestResult]
     coverage: Coverage
+    # False where the caller stopped it before every test was decided.
+    complete: bool = True
 
 
-def run_tests(compiled: CompiledPolicy) -> PolicyTestReport:
-    """Decide every test of a policy file."""
+def run_tests(compiled: CompiledPolicy, may_go_on: MayGoOn = without_bound) -> PolicyTestReport:
+    """Decide every test of a policy file, or as many as the caller lets it."""
     policy = compile_policy(compiled.pairs)
     tools = {tool.tool_id: tool for tool in compiled.tools or ()}
     _refuse_twins([test.name for test in compiled.tests])
-    results = []
+    results: list[PolicyTestResult] = []
     for test in compiled.tests:
+        if not may_go_on():
+            break
         if test.expect is None:
             raise InvalidRequest(f"test `{test.name}` says not what to `expect`")
         results.append(_result(test.name, test.expect, situation(compiled.given, test, policy, tools)))
-    return PolicyTestReport(results, coverage_of(policy, [result.decision for result in results]))
+    coverage = coverage_of(policy, [result.decision for result in results])
+    return PolicyTestReport(results, coverage, complete=len(results) == len(compiled.tests))
 
 
 def situation(given: Given, test: PolicyTest, policy: Policy, tools: Mapping[str, Tool]) -> Hypothetical:

@@ -3,7 +3,7 @@
 `never` is a proof, not a guess: it answers True only where every possible sight of the references was covered. What
 cannot be taken apart (a schema with a pattern, a comparison of two references) counts as something that may be either
 way, the same way wherever the same thing is asked, and false where something that it compares is not there. Where that
-leaves a doubt, or the budget is spent, the answer is False: not proved.
+leaves a doubt, the budget is spent, or the caller stops it, the answer is False: not proved.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from cmbs.ledger import canonical
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.insight.belief_fields import belief_field
+from cmbs.substrate.kernel.insight.bounds import MayGoOn, without_bound
 from cmbs.substrate.kernel.insight.value_classes import (
     Question,
     classes_of,
@@ -29,6 +30,8 @@ from cmbs.substrate.kernel.policy.references import MISSING, value_of
 from cmbs.substrate.kernel.policy.schemas import compile_schema, decode_schema
 
 MAX_STEPS = 20_000
+# After so many, a search asks whether it may go on.
+_STEPS_AT_ONCE = 16
 
 
 GONE = Sight(MISSING)
@@ -60,12 +63,36 @@ Pins: TypeAlias = Mapping[str, Sequence[Sight]]
 _NO_PINS: Pins = {}
 
 
-def never(terms: Sequence[Term], scope: Scope, pairs: Mapping[str, str], pins: Pins = _NO_PINS) -> bool:
+def never(
+    terms: Sequence[Term],
+    scope: Scope,
+    pairs: Mapping[str, str],
+    pins: Pins = _NO_PINS,
+    may_go_on: MayGoOn = without_bound,
+) -> bool:
     """Whether it is proved that these predicates are never all as asked, for any candidate in scope."""
     if any(term.root is None and not term.holds for term in terms):
         return True
     open_terms = [(term.root, term.holds) for term in terms if term.root is not None]
-    return bool(open_terms) and not _Search(open_terms, scope, pairs, pins).finds()
+    return bool(open_terms) and may_go_on() and not _Search(open_terms, scope, pairs, pins, may_go_on).finds()
+
+
+class Prover:
+    """Proofs about one policy, until its caller stops them."""
+
+    def __init__(self, pairs: Mapping[str, str], may_go_on: MayGoOn) -> None:
+        self._pairs = pairs
+        self._may_go_on = may_go_on
+        # Whether it was stopped: what is not proved then may still be so.
+        self.has_stopped = False
+
+    def never(self, terms: Sequence[Term], scope: Scope, pins: Pins = _NO_PINS) -> bool:
+        """As `never`; False where it was stopped."""
+        return not self.has_stopped and never(terms, scope, self._pairs, pins, self._goes_on)
+
+    def _goes_on(self) -> bool:
+        self.has_stopped = not self._may_go_on()
+        return not self.has_stopped
 
 
 class _Spent(Exception):
@@ -75,7 +102,15 @@ class _Spent(Exception):
 class _Search:
     """One search, reference by reference, for a way in which the terms are as asked."""
 
-    def __init__(self, terms: Sequence[tuple[Node, bool]], scope: Scope, pairs: Mapping[str, str], pins: Pins) -> None:
+    def __init__(
+        self,
+        terms: Sequence[tuple[Node, bool]],
+        scope: Scope,
+        pairs: Mapping[str, str],
+        pins: Pins,
+        may_go_on: MayGoOn,
+    ) -> None:
+        self._may_go_on = may_go_on
         self._pairs = pairs
         self._scope = scope
         questions = [question for root, _ in terms for question in questions_of(root)]
@@ -105,7 +140,7 @@ class _Search:
 
     def _assign(self, place: int, assigned: _Assigned) -> bool:
         self._steps += 1
-        if self._steps > MAX_STEPS:
+        if self._steps > MAX_STEPS or (self._steps % _STEPS_AT_ONCE == 0 and not self._may_go_on()):
             raise _Spent
         found = [(tree(assigned), wanted) for tree, wanted in self._trees]
         if any(truth is not None and truth is not wanted for truth, wanted in found):
