@@ -112,11 +112,7 @@ def show_lint(reports: LintReports) -> None:
         for finding in report.findings:
             err.print(visible(f"{finding.severity:<8} {_finding(name, finding, source_map)}"))
         if not report.complete:
-            err.print(
-                visible(
-                    f"note     {name}: not complete: there are too many constraints to compare each with each in the time there is"
-                )
-            )
+            err.print(visible(f"note     {name}: too many constraints to compare each with each; some were not"))
         out.print(visible(f"{name}: {format_count(len(report.findings), 'finding')}"))
 
 

@@ -172,3 +172,21 @@ def read_event(stored: StoredEntry) -> Event:
     """The event that stored bytes hold; ValueError where they hold none of ours."""
     body = read_body(stored.raw)
     return Event(read_message(body), body, stored)
+
+
+def find_sender(origin: Origin | None, event: Event) -> str | None:
+    """The authenticated actor who sent the message of an event first, in a session that comes from `origin`.
+
+    What a fork repeats is of the actor that the event it repeats is of.
+    """
+    if origin is not None and is_repeated(origin, event.body.seq):
+        message = event.message
+        known = message.first_sent_by if isinstance(message, Eliminate) else msgspec.UNSET
+        return None if isinstance(known, msgspec.UnsetType) else known
+    actor = event.body.actor
+    return actor.id if actor is not None and actor.authenticated else None
+
+
+def is_repeated(origin: Origin | None, seq: int) -> bool:
+    """Whether a session that comes from `origin` repeats an event of it at this place."""
+    return origin is not None and 0 < seq <= origin.last_repeated

@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from cmbs.belief.kernel.events import Declare, Eliminate, Event, Message, read_event
+from cmbs.belief.kernel.events import Declare, Eliminate, Event, Message, find_sender, read_event
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Origin
 
@@ -23,24 +23,6 @@ def fork_declaration(declared: Event, origin: Origin) -> Declare:
     if not isinstance(declared.message, Declare):  # pragma: no cover - a session that is there begins with one
         raise TypeError(f"the first event declares the session, not {declared.body.verb}")
     return msgspec.structs.replace(declared.message, origin=origin)
-
-
-def find_sender(origin: Origin | None, event: Event) -> str | None:
-    """The authenticated actor who sent the message of an event first, in a session that comes from `origin`.
-
-    What a fork repeats is of the actor that the event it repeats is of.
-    """
-    if is_repeated(origin, event.body.seq):
-        message = event.message
-        known = message.first_sent_by if isinstance(message, Eliminate) else msgspec.UNSET
-        return None if isinstance(known, msgspec.UnsetType) else known
-    actor = event.body.actor
-    return actor.id if actor is not None and actor.authenticated else None
-
-
-def is_repeated(origin: Origin | None, seq: int) -> bool:
-    """Whether a session that comes from `origin` repeats an event of it at this place."""
-    return origin is not None and 0 < seq <= origin.last_repeated
 
 
 def repeat_message(origin_of_it: Origin | None, event: Event) -> Message:

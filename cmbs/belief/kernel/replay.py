@@ -26,9 +26,9 @@ from cmbs.belief.kernel.events import (
     RequestTermination,
     Stamp,
     UpdateCase,
+    is_repeated,
     read_event,
 )
-from cmbs.belief.kernel.forks import is_repeated
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
 from cmbs.messages import Origin, SessionPolicy
@@ -98,7 +98,8 @@ def _require_admissible(message: Message) -> None:
                 raise ValueError("it declares no hypotheses")
             _require_sorted(message.hypotheses)
             _require_count(message.policy.stability_window)
-            _require_observers(message.policy)
+            if message.policy.observers is not msgspec.UNSET:
+                _require_observers(message.policy)
             _require_object(message.metadata)
             if not isinstance(message.origin, msgspec.UnsetType):
                 _require_origin(message.origin)

@@ -30,8 +30,9 @@ from cmbs.belief.kernel.events import (
     RequestTermination,
     Stamp,
     UpdateCase,
+    find_sender,
+    is_repeated,
 )
-from cmbs.belief.kernel.forks import find_sender, is_repeated
 from cmbs.belief.kernel.looks import (
     Applied,
     Looks,
@@ -182,7 +183,8 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
             raise explain_other(message, earlier, session.events.at(earlier.seq)[0])
         return Repeat(earlier.seq)
     _refuse_if_terminated(session)
-    _refuse_if_no_observer(session, stamp)
+    if session.policy.observers is not msgspec.UNSET:
+        _refuse_if_no_observer(session, stamp)
     if message.probe is None:
         if session.policy.eliminations is EliminationRule.OBSERVATIONS:
             raise FreeHandRefused(session.session_id)
@@ -417,7 +419,7 @@ def _open_session(event: Event) -> Session:
     requests: Requests = Chronicle()
     if body.idempotency_key is not None:
         requests = append_request(requests, body.idempotency_key, event)
-    declared_by = find_sender(None, event)
+    declared_by = body.actor.id if body.actor is not None and body.actor.authenticated else None
     return Session(
         session_id=body.stream_id,
         ontology=message.ontology,
