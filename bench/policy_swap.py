@@ -60,7 +60,7 @@ def make_file(version: str) -> bytes:
         f"  allow: service-{number:05}.restart\n"
         "  when: >\n"
         f'    case.belief.n_survivors == 1 && args.service == "service-{number:05}" &&\n'
-        "    case.belief.independent.n_survivors <= 2\n"
+        "    case.belief.independent.n_survivors == 1\n"
         "  otherwise: defer\n"
         f"  because: restart only what is known to be the cause ({version}, {number:05})\n"
         for number in range(RULES)

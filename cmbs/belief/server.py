@@ -161,6 +161,7 @@ class BeliefServer(SessionReader):
         agents: Iterable[str] | None = None,
         name: str | None = None,
         idempotency_key: str | None = None,
+        actor: Actor | None = None,
     ) -> DeclareOutcome:
         """Open a session over a fixed set of hypotheses; with a provider, over the provider's.
 
@@ -181,6 +182,9 @@ class BeliefServer(SessionReader):
         work on it; without any, that is not restricted. `name` is one that no other case of this server has:
         Conflict where another has it. Where another takes it in this very moment, the session is declared and has
         no name.
+
+        `actor` is on record as the one who declares it. Without any, no gate opens by what others than a proposer ruled
+        out in it.
         """
         command = self.declaration(
             ontology,
@@ -198,6 +202,7 @@ class BeliefServer(SessionReader):
             agents=agents,
             name=name,
             idempotency_key=idempotency_key,
+            actor=actor,
         )
         return self._perform(command, DeclareOutcome)
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 from hypothesis import strategies as st
 
 NOTHING = object()
+# Names of what is never a list: `in` is not asked of them.
+SINGLE = ("tool.id", "actor.id")
 NAMES = ("args.n", "args.path", "args.list", "args.deep.x", "fact.a", 'state["fact.b-c"]', "tool.id", "actor.id")
 VALUES = [None, True, False, 0, 1, 2, -1, 1.5, "", "a", "ab", "/r/a", "on", ["a", 1], []]
 
@@ -53,6 +55,8 @@ def holds(expr: Expr, values: Mapping[str, Any]) -> bool:
             return look(expr, values) is True
         case Op(sign="!", parts=(Name() as name,)):
             return look(name, values) is False
+        case Op(sign="!", parts=(Op(sign="!", parts=(inner,)),)) if _is_name(inner):
+            return holds(inner, values)
         case Op(sign="!"):
             return not holds(expr.parts[0], values)
         case Op(sign="&&"):
@@ -64,6 +68,11 @@ def holds(expr: Expr, values: Mapping[str, Any]) -> bool:
         case _:
             left, right = (look(each, values) for each in expr.parts)
             return left is not NOTHING and right is not NOTHING and compare(expr.sign, left, right)
+
+
+def _is_name(expr: Expr) -> bool:
+    """Whether it is a name, or one that is negated any number of times."""
+    return isinstance(expr, Name) or (isinstance(expr, Op) and expr.sign == "!" and _is_name(expr.parts[0]))
 
 
 def look(expr: Expr, values: Mapping[str, Any]) -> Any:
@@ -99,6 +108,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 _names = st.sampled_from(NAMES).map(Name)
+_lists = st.sampled_from([name for name in NAMES if name not in SINGLE]).map(Name)
 _literals = st.sampled_from(VALUES)
 _numbers = st.sampled_from([0, 1, 2, -1, 1.5])
 
@@ -115,9 +125,9 @@ _leaves = st.one_of(
     st.builds(
         lambda left, right: Op("in", (left, right)),
         _names,
-        _names | st.lists(st.sampled_from(["a", "on", 1, None, True]) | _names, max_size=3),
+        _lists | st.lists(st.sampled_from(["a", "on", 1, None, True]) | _names, max_size=3),
     ),
-    st.builds(lambda left, right: Op("in", (left, right)), st.sampled_from(["a", 1, None]), _names),
+    st.builds(lambda left, right: Op("in", (left, right)), st.sampled_from(["a", 1, None]), _lists),
     st.builds(lambda left, right: Op("startsWith", (left, right)), _names, st.sampled_from(["", "a", "/r"]) | _names),
 )
 CONDITIONS: st.SearchStrategy[Expr] = st.recursive(

@@ -117,9 +117,23 @@ def test_a_child_is_permitted_by_its_own_names_and_denied_by_those_of_its_whole_
         (UNDER_DATA, {"path": "/data/v1..v2"}, True),
         (UNDER_DATA, {"path": "/data/a..b/.../c"}, True),
         (UNDER_DATA, {"path": "/data/100%25"}, True),
+        (UNDER_DATA, {"path": "/data/100%"}, True),
+        (UNDER_DATA, {"path": "/data/stra%C3%9Fe.txt"}, True),
+        (UNDER_DATA, {"path": "/data/\uff0ehidden"}, True),
+        (UNDER_DATA, {"path": "/data/a b;c=d/e"}, True),
         *(
             (UNDER_DATA, {"path": f"/data/{climbing}"}, False)
-            for climbing in ("%2e%2E/etc", ".%2e/etc", "x%2f..%2Fetc", "a%5c..", "..;a=b/etc", "..")
+            for climbing in (
+                *("%2e%2E/etc", ".%2e/etc", "x%2f..%2Fetc", "a%5c..", "..;a=b/etc", ".."),
+                # Escaped on top of itself, as often as is decoded, and more often.
+                *("%252e%252e/etc", "x%25252f..", ("%" + "25" * 20 + "2e") * 2),
+                # Other characters that are taken for dots and slashes.
+                *("\uff0e\uff0e/etc", "\u2025/etc", "\u2024\u2024", "%ef%bc%8e%ef%bc%8e", "x\uff0f..\uff0fetc"),
+                # What ends a text for some, or is taken off.
+                *("..%00", "..\0", "x\0.txt", "x%00", ".. /etc", "..\t", ".\u200b./etc", "..%20/etc"),
+                # What only some decode.
+                *("%c0%ae%c0%ae/etc", "%u002e%u002e/etc"),
+            )
         ),
         (UNDER_DATA, {"path": ["/data/x"]}, False),
         (UNDER_DATA, {}, False),

@@ -40,6 +40,29 @@ def state_text(value: Any) -> str:
 
 
 @pytest.mark.req("GATES-CEL-MEANING")
+@for_each(
+    ("text", "args", "expected"),
+    [
+        # As in CEL, a mapping has keys and a list has members.
+        ('"a" in args.m', {"m": {"a": 0}}, True),
+        ('"b" in args.m', {"m": {"a": "b"}}, False),
+        ("args.k in args.m", {"k": "a", "m": {"a": None}}, True),
+        ("1 in args.m", {"m": {"1": 1}}, False),
+        ('"a" in args', {"a": None}, True),
+        ('!("a" in args.m)', {"m": {"a": 0}}, False),
+        # Two negations open nothing by what is not there.
+        ("!(!args.on)", {}, False),
+        ("!(!args.on)", {"on": True}, True),
+        ("!(!args.on)", {"on": False}, False),
+        ("!(!(!args.on))", {}, False),
+    ],
+)
+def test_mappings_and_negations_mean_what_they_mean_in_cel(text: str, args: dict[str, Any], expected: bool) -> None:
+    seen = EvaluationContext({}, {}, Actor(ActorKind.AGENT, "ab"), args, "t")
+    assert evaluate(text, seen) is expected
+
+
+@pytest.mark.req("GATES-CEL-MEANING")
 @given(CONDITIONS, st.data())
 def test_a_condition_is_decided_as_its_text_says(condition: Expr, data: st.DataObject) -> None:
     some = st.sampled_from(VALUES)
@@ -74,6 +97,12 @@ def test_a_condition_is_decided_as_its_text_says(condition: Expr, data: st.DataO
         ("!fact.on", {"op": "eq", "args": ["fact.on", False]}),
         ("!(fact.on)", {"op": "eq", "args": ["fact.on", False]}),
         ("!!fact.on", {"op": "eq", "args": ["fact.on", True]}),
+        ("!(!fact.on)", {"op": "eq", "args": ["fact.on", True]}),
+        ("!(!(!(fact.on)))", {"op": "eq", "args": ["fact.on", False]}),
+        (
+            "args.x in case.belief.survivor.hosts",
+            {"op": "in", "args": ["$args.x", {"ref": "$case.belief.survivor.hosts"}]},
+        ),
         ("!(fact.on == true)", {"op": "not", "args": [{"op": "eq", "args": ["fact.on", True]}]}),
         ("has(goal.x)", {"op": "exists", "args": ["goal.x"]}),
         ("!has(goal.x)", {"op": "missing", "args": ["goal.x"]}),
@@ -247,6 +276,11 @@ def test_shapes_that_are_kept_have_a_number(monkeypatch: pytest.MonkeyPatch) -> 
         ("args[args.x] == 1", 5, "in brackets stands a name"),
         ('args[""] == 1', 5, "in brackets stands a name"),
         ("args[-1] == 1", 5, "in brackets stands a name"),
+        ('fact.a == 1 && args.list["0"] == 1', 25, "would be a place in a list too"),
+        ('"x" in tool.id', 7, "`tool.id` is never one"),
+        ("args.x in case.belief.survivor", 10, "`case.belief.survivor` is never one"),
+        ("1 in case.belief.independent.n_survivors", 5, "is never one"),
+        ("args.x in belief.s.terminated", 10, "is never one"),
         ("(args).x == 1", 0, "fields are looked up in a name"),
         (".args == 1", 0, "fields are looked up in a name"),
         ('"a".b == 1', 0, "fields are looked up in a name"),

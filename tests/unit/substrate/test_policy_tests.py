@@ -174,14 +174,14 @@ rules:
     when: >
       case.belief.n_survivors == 1 && case.belief.active_obligation_id == null &&
       args.service == case.belief.survivor.component && case.attributes.tier != "gold" &&
-      case.belief.independent.n_survivors <= 2
+      case.belief.independent.n_survivors == 1
     otherwise: defer
 given:
   actor: agent:medic
   capabilities: [{token_id: t, agent_id: medic, tool_ids: [service.restart]}]
   case:
     attributes: {tier: silver}
-    belief: {n_survivors: 1, survivor: {component: web}, independent: {survivors: [a, b]}}
+    belief: {n_survivors: 1, survivor: {component: web}, independent: {survivors: [web]}}
 tests:
   - name: the cause
     proposal: &web

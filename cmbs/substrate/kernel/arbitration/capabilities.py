@@ -7,9 +7,11 @@ whole line means that nothing is lost where one above it runs out, expires or is
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.model import REASON_ORDER, Budget, Capability, ReasonCode, Scope, ScopeMatch, Spent
@@ -22,7 +24,12 @@ MAX_TOOL_IDS = 1_000
 MAX_NAMES = 100
 MAX_SCOPES = 100
 MAX_TEXT_CHARACTERS = 1_000
+# How often a path may be escaped on top of itself, and still be within a scope.
+MAX_ESCAPES = 8
 UNBOUNDED = Budget()
+_WIDE_ESCAPE = re.compile("%[uU][0-9a-fA-F]{4}")
+# White space, control characters, and characters that are not seen.
+_INVISIBLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
 
 class Demand(NamedTuple):
@@ -103,15 +110,31 @@ def _covers(scope: Scope, value: object) -> bool:
 
 
 def _climbs(value: str) -> bool:
-    """Whether a path leads out again: it begins with the prefix then, and does not stay under it.
+    """Whether a path leads out again: it begins with the prefix then, and may not stay under it.
 
-    Also where dots are escaped as in a URL, or a segment has parameters, which some take off before they look.
+    Readers of a path differ: some decode escapes, some twice, some take other characters for dots and slashes, end at a
+    NUL, or take off parameters and white space. So it leads out if any of them may see a `..` in it.
     """
-    plain = re.sub("%2[eE]", ".", value) if "%2" in value else value
-    if ".." not in plain:
+    if value.isascii() and ".." not in value and "%" not in value and "\0" not in value:
         return False
-    segments = re.split(r"[/\\]|%2[fF]|%5[cC]", plain)
-    return any(segment.partition(";")[0] == ".." for segment in segments)
+    plain = _decode(value)
+    if plain is None or "\0" in plain:
+        return True
+    segments = re.split(r"[/\\]", unicodedata.normalize("NFKC", plain))
+    return any(_INVISIBLE.sub("", segment.partition(";")[0]) == ".." for segment in segments)
+
+
+def _decode(value: str) -> str | None:
+    """A text without the escapes of URLs, however often they were escaped; None where that is ambiguous."""
+    for _ in range(MAX_ESCAPES):
+        decoded = unquote(value)
+        if "\ufffd" in decoded or _WIDE_ESCAPE.search(decoded):
+            # No UTF-8, such as a dot in two bytes, or an escape that only some decode.
+            return None
+        if decoded == value:
+            return decoded
+        value = decoded
+    return None
 
 
 def is_exhausted(space: Space, token: Capability, demand: Demand) -> bool:

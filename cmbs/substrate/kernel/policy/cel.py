@@ -4,7 +4,8 @@ cel-python parses; nothing of its evaluator is used. What the subset lacks is re
 write instead: a condition means exactly what it is translated to, or nothing.
 
 What a comparison reads and does not find makes it false. `x == null` asks for a JSON null, so that it is false where x
-is not there. `has(x)` holds where x is there and is no null. `x` alone is `x == true`, and `!x` is `x == false`.
+is not there. `has(x)` holds where x is there and is no null. `x` alone is `x == true`, `!x` is `x == false`, and
+`!(!x)` is `x`. `x in y` asks whether a list has a member, and a mapping a key.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cmbs.substrate.kernel.policy.cel_syntax import (
     span_of,
     text_of,
 )
-from cmbs.substrate.kernel.policy.references import SEGMENTS, ReferenceFault, compile_reference
+from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS, SEGMENTS, ReferenceFault, compile_reference
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -53,6 +54,9 @@ _NAMES = (*_ROOTS, _STATE, "has")
 _COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _ORDERS = frozenset({"lt", "le", "gt", "ge"})
 _SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+# What is one text or truth value, and the fields of belief that are lists.
+_SINGLE = frozenset({"$actor.id", "$actor.kind", "$case.id", "$tool.id", "$tool.writes"})
+_LISTS = frozenset({"survivors", "concluded"})
 _NEGATED = {"exists": "missing", "missing": "exists"}
 # What to write instead of what the subset lacks.
 _INSTEAD = {
@@ -343,6 +347,8 @@ class _Translator:
         is_place = isinstance(found, _Literal) and type(found.value) is int and found.value >= 0
         if not isinstance(found, _Literal) or not (is_place or (isinstance(found.value, str) and found.value)):
             _refuse(of, 'in brackets stands a name in quotes or a place: `args["a-b"]`, `args.items[0]`')
+        if isinstance(found.value, str) and found.value.isascii() and found.value.isdecimal():
+            _refuse(of, f'`["{found.value}"]` would be a place in a list too: write `[{found.value}]` for a place')
         return _Literal(str(found.value), found.span)
 
 
@@ -455,6 +461,10 @@ def _compare(op: str, first: _Operand, second: _Operand, span: Span) -> _Term:
 
 
 def _membership(first: _Operand, second: _Operand, span: Span) -> _Term:
+    if isinstance(second, _Read) and _is_single(second.reference):
+        name = second.reference.removeprefix("$")
+        message = f"`in` is asked of a list, and `{name}` is never one: compare it with `==`"
+        raise ConditionFault(second.span.start, message)
     if isinstance(first, _Literal):
         if isinstance(second, _Literal):
             raise ConditionFault(span.start, _INSTEAD["literals"])
@@ -472,10 +482,20 @@ def _membership(first: _Operand, second: _Operand, span: Span) -> _Term:
     return parts[0] if len(parts) == 1 else _Term("any", span, parts=tuple(parts))
 
 
+def _is_single(reference: str) -> bool:
+    """Whether a reference finds one text, number or truth value, wherever it finds anything."""
+    if reference.startswith(("$belief.", "$case.belief.")):
+        owner, _, field = reference.rpartition(".")
+        return (field in BELIEF_FIELDS and field not in _LISTS and not owner.endswith(".survivor")) or (
+            field == "survivor" and owner in {"$case.belief", "$case.belief.independent"}
+        )
+    return reference in _SINGLE
+
+
 def _negate(term: _Term, span: Span) -> _Term:
     if term.op in _NEGATED:
         return term._replace(op=_NEGATED[term.op], span=span)
     if term.alone:
-        # `!x` asks for false, so that nothing is opened by what is not there.
-        return _Term("eq", span, (term.args[0], False))
+        # `!x` asks for false, and `!(!x)` for true, so that nothing is opened by what is not there.
+        return _Term("eq", span, (term.args[0], not term.args[1]), alone=True)
     return _Term("not", span, parts=(term,))

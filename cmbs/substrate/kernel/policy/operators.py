@@ -67,6 +67,9 @@ def compare(op: str, left: Sight, right: Sight) -> bool:
         case "ne":
             return not _is_equal(left, right)
         case "in":
+            if isinstance(right.value, dict):
+                # As in CEL: whether a mapping has the key.
+                return isinstance(left.value, str) and left.value in right.value
             return isinstance(right.value, list) and any(_is_equal(left, Sight(each)) for each in right.value)
         case "prefix":
             texts = isinstance(left.value, str) and isinstance(right.value, str)
