@@ -206,6 +206,8 @@ class ObligationState(StrEnum):
 
     ACTIVE = "active"
     EXITED = "exited"
+    # An operator took it off, whatever was eliminated.
+    LIFTED = "lifted"
 
 
 class ObligationView(NamedTuple):

@@ -1319,9 +1319,9 @@ class Session(Stream):
         """Who may work on a case is for operators to change. What a fork repeats was allowed where it was said."""
         if is_repeated(self.origin, self.size):
             return
-        changes_agents = entry["verb"] == "UPDATE_CASE" and "agents" in entry["payload"]
-        if changes_agents and "actor" in entry and entry["actor"]["kind"] != "operator":
-            raise Refused("not an operator, who alone changes the agents of a case", "actor.kind")
+        for_operators = entry["verb"] == "UPDATE_CASE" and {"agents", "lift_obligation"} & set(entry["payload"])
+        if for_operators and "actor" in entry and entry["actor"]["kind"] != "operator":
+            raise Refused("not an operator, who alone changes the agents of a case and lifts obligations", "actor.kind")
         if entry["verb"] != "ELIMINATE":
             return
         if "first_sent_by" in entry["payload"]:
@@ -1331,10 +1331,16 @@ class Session(Stream):
             raise Refused("not one of the observers of the session", "actor.id")
 
     def _update(self, payload: Any) -> Effect:
-        if not take_fields(payload, "payload", "", "agents labels owner severity title"):
+        if not take_fields(payload, "payload", "", "agents labels lift_obligation owner severity title"):
             raise Refused("it changes nothing", "payload")
         check_case_fields(payload, 0)
         self._agents = payload.get("agents", self._agents)
+        if "lift_obligation" in payload:
+            name = take_text(payload["lift_obligation"], "payload.lift_obligation")
+            if name not in self._active:
+                raise Refused("not an active obligation", "payload.lift_obligation")
+            self._obligations[name].left = True
+            del self._active[name]
         return Effect(None, [])
 
     def _hear(self, entry: dict[str, Any]) -> None:

@@ -240,7 +240,8 @@ def show_record(desk: Desk, checks: Checks, session_id: str) -> list[int]:
     ]
     for each in attempts:
         decision, readings = each["outcome"].get("decision", each["outcome"]), each["payload"].get("belief", [])
-        read = [f"{one['n_survivors']} left, {one['independent']['n_survivors']} by others" for one in readings]
+        told = [one for one in readings if "independent" in one]
+        read = [f"{one['n_survivors']} left, {one['independent']['n_survivors']} by others" for one in told]
         print(" ", each["seq"], each["verb"], each["actor"]["id"], decision["reason_code"], *read)
     checks.expect("attempts in the space", len(attempts), 6)
     return allowed

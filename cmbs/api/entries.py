@@ -133,6 +133,7 @@ class UpdateCasePayload(Partial, forbid_unknown_fields=True, frozen=True):
     owner: str | None = None
     severity: str | None = None
     agents: Annotated[list[str] | None, Meta(description="All who may work on it from then on, sorted.")] = None
+    lift_obligation: Annotated[str | None, Meta(description="An obligation that was lifted.")] = None
 
 
 class UniverseOutcome(Answer, forbid_unknown_fields=True, frozen=True):

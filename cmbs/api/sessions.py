@@ -243,6 +243,13 @@ class UpdateCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             " list means none. For operators."
         ),
     ] = UNSET
+    lift_obligation: Annotated[
+        Id | UnsetType,
+        Meta(
+            description="An active obligation that stands in the way no longer, such as one that cannot be met. For"
+            " operators."
+        ),
+    ] = UNSET
     session_id: SessionIdInBody = UNSET
 
 

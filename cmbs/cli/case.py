@@ -87,6 +87,10 @@ def update(
         list[str] | None,
         typer.Option("--agent", help="All who may work on it; may be given several times.", metavar="ID"),
     ] = None,
+    lift_obligation: Annotated[
+        str | None,
+        typer.Option(help="An active obligation that stands in the way no longer.", metavar="OBLIGATION_ID"),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
     """Change what a case says of itself. Only what is given changes."""
@@ -95,6 +99,7 @@ def update(
     with failing_cleanly(), _open_servers(store) as (belief, _):
         changes |= {} if label is None else {"labels": dict(map(split_label, label))}
         changes |= {} if agent is None else {"agents": agent}
+        changes |= {} if lift_obligation is None else {"lift_obligation": lift_obligation}
         belief.update_case(belief.names.resolve(case_id), changes)
     err.print(f"case {case_id} is changed")
 

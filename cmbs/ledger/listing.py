@@ -232,6 +232,7 @@ class _Payload(msgspec.Struct, frozen=True):
     source_id: str = ""
     obligation_id: str = ""
     conclusion_id: str = ""
+    lift_obligation: str = ""
     first_sent_by: str | None = None
 
 
@@ -336,6 +337,8 @@ def _index_entry(
         active[payload.obligation_id] = None
     elif entry.verb == "REQUEST_EXIT" and granted:
         active.pop(payload.obligation_id, None)
+    elif entry.verb == "UPDATE_CASE":
+        active.pop(payload.lift_obligation, None)
     concludes = entry.verb == "DECLARE_CONCLUSION" and granted
     listing = msgspec.structs.replace(
         listing,

@@ -55,9 +55,9 @@ class Line:
         """The newest state."""
         return self.states[-1]
 
-    def stamp(self, key: str | None = None, actor: str | None = None) -> Stamp:
-        """A fresh id and time; `actor` is the id of an authenticated agent."""
-        who = None if actor is None else Actor(ActorKind.AGENT, actor, authenticated=True, key_id="key")
+    def stamp(self, key: str | None = None, actor: str | None = None, kind: ActorKind = ActorKind.AGENT) -> Stamp:
+        """A fresh id and time; `actor` is the id of an authenticated agent, or actor of another kind."""
+        who = None if actor is None else Actor(kind, actor, authenticated=True, key_id="key")
         return Stamp(self._ids.new_id(), self._clock.now(), key, who)
 
     def decide(self, message: Message, key: str | None = None, **more: Any) -> Event | Repeat:

@@ -101,7 +101,8 @@ class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class UpdateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """UPDATE_CASE: what is unset stays as it is, and None takes a text away.
 
-    Labels and agents are given whole; no agent at all means that none may work on the case.
+    Labels and agents are given whole; no agent at all means that none may work on the case. `lift_obligation` is one
+    that is active, and is not from then on.
     """
 
     title: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -109,6 +110,7 @@ class UpdateCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owner: str | msgspec.UnsetType | None = msgspec.UNSET
     severity: str | msgspec.UnsetType | None = msgspec.UNSET
     agents: list[str] | msgspec.UnsetType = msgspec.UNSET
+    lift_obligation: str | msgspec.UnsetType = msgspec.UNSET
 
 
 Message: TypeAlias = (

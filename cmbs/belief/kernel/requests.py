@@ -256,8 +256,7 @@ class RequestValidator:
         """A wish to end the session."""
         return RequestTermination(self._opaque("context", context))
 
-    @staticmethod
-    def update_case(changes: Mapping[str, Any]) -> UpdateCase:
+    def update_case(self, changes: Mapping[str, Any]) -> UpdateCase:
         """A change of what a session says of itself as a case: only what is to change, by name."""
         if not changes:
             raise InvalidRequest(
@@ -277,6 +276,8 @@ class RequestValidator:
                     checked[name] = check_labels({} if value is None else value)
                 case "agents":
                     checked[name] = check_agents(value)
+                case "lift_obligation":
+                    checked[name] = self.text(name, value)
                 case _:
                     checked[name] = check_change(name, value)
         return UpdateCase(**checked)

@@ -82,6 +82,8 @@ class ObligationRecord(msgspec.Struct, frozen=True, array_like=True):
     eliminated_at_entry: int
     exited_seq: int | None = None
     eliminated_at_exit: int = 0
+    # Whether an operator took it off, so that it was not met.
+    lifted: bool = False
 
 
 class Verdict(NamedTuple):
@@ -266,25 +268,34 @@ def decide_termination(session: Session, message: RequestTermination, stamp: Sta
     return _record(session, message, stamp, outcome=_encode_approval(verdict), notes=notes)
 
 
+# What of a case only operators change.
+_FOR_OPERATORS = {"agents": "change who may work on a case", "lift_obligation": "lift an obligation"}
+
+
 def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> Event | Repeat:
-    """Change what the session says of itself as a case. Who may work on it is for operators to change.
+    """Change what the session says of itself as a case. Who may work on it is for operators to change, and so is which
+    obligations are in the way of a conclusion.
 
     What a fork repeats was allowed where it was sent first, and the fork names another actor.
     """
     _refuse_if_terminated(session)
     actor = stamp.actor
     is_operator = actor is None or actor.kind is ActorKind.OPERATOR
-    if message.agents is not msgspec.UNSET and not (is_operator or _is_repeating(session)):
-        raise Forbidden(
-            "only operators change who may work on a case",
-            {
-                "reason": "not_an_operator",
-                "field": "agents",
-                "found": None if actor is None else actor.kind.value,
-                "accepted": [ActorKind.OPERATOR.value],
-                "next": "have an operator change `agents`",
-            },
-        )
+    for field, does in _FOR_OPERATORS.items():
+        if getattr(message, field) is not msgspec.UNSET and not (is_operator or _is_repeating(session)):
+            raise Forbidden(
+                f"only operators {does}",
+                {
+                    "reason": "not_an_operator",
+                    "field": field,
+                    "found": None if actor is None else actor.kind.value,
+                    "accepted": [ActorKind.OPERATOR.value],
+                    "next": f"have an operator send `{field}`",
+                },
+            )
+    lifted = message.lift_obligation
+    if not isinstance(lifted, msgspec.UnsetType) and lifted not in session.active:
+        raise ObligationNotFound(lifted, session.active)
     return _record(session, message, stamp)
 
 
@@ -361,6 +372,8 @@ def evolve(session: Session | None, event: Event) -> Session:
                 changes |= _evolve_grant(session, message, body.seq)
         case UpdateCase():
             changes["case"] = session.case.after(message, body.seq)
+            if not isinstance(message.lift_obligation, msgspec.UnsetType):
+                changes |= _leave(session, message.lift_obligation, body.seq, lifted=True)
         case Declare():
             raise TypeError("a session is declared once")
         case _:
@@ -395,18 +408,23 @@ def _evolve_grant(
 ) -> dict[str, Any]:
     match message:
         case RequestExit():
-            name = message.obligation_id
-            left = replace(session.obligations[name], exited_seq=seq, eliminated_at_exit=session.eliminated_total)
-            return {
-                "obligations": {**session.obligations, name: left},
-                "active": tuple([obligation_id for obligation_id in session.active if obligation_id != name]),
-            }
+            return _leave(session, message.obligation_id, seq)
         case DeclareConclusion():
             return {"conclusions": session.conclusions.append(seq, message.conclusion_id)}
         case RequestTermination():
             return {"terminated_seq": seq}
         case _:
             assert_never(message)
+
+
+def _leave(session: Session, name: str, seq: int, *, lifted: bool = False) -> dict[str, Any]:
+    """What changes where an obligation is met, or lifted."""
+    gone = session.eliminated_total
+    left = replace(session.obligations[name], exited_seq=seq, eliminated_at_exit=gone, lifted=lifted)
+    return {
+        "obligations": {**session.obligations, name: left},
+        "active": tuple([obligation_id for obligation_id in session.active if obligation_id != name]),
+    }
 
 
 def _open_session(event: Event) -> Session:

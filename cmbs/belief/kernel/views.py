@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cmbs.belief.kernel.session import Session, as_obligation
+from cmbs.belief.kernel.session import ObligationRecord, Session, as_obligation
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.errors import EventNotFound
 from cmbs.ledger import StoredEntry
@@ -87,12 +87,18 @@ def seq_at(session: Session, at: int | str | None) -> int:
     return seq
 
 
+def _state_of(record: ObligationRecord) -> ObligationState:
+    if record.exited_seq is None:
+        return ObligationState.ACTIVE
+    return ObligationState.LIFTED if record.lifted else ObligationState.EXITED
+
+
 def obligations(session: Session) -> list[ObligationView]:
     """Every obligation, in the order of entry."""
     return [
         ObligationView(
             obligation_id,
-            ObligationState.ACTIVE if record.exited_seq is None else ObligationState.EXITED,
+            _state_of(record),
             record.min_total_eliminations,
             as_obligation(session, obligation_id, record).eliminations,
         )

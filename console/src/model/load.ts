@@ -11,7 +11,7 @@ const MAX_COUNTED = 400;
 
 const LIGHT = [
   "seq", "event_id", "event_hash", "verb", "ts", "outcome", "actor", "payload.source_id", "payload.observation_id",
-  "payload.obligation_id", "payload.min_total_eliminations", "payload.conclusion_id", "payload.ontology",
+  "payload.obligation_id", "payload.lift_obligation", "payload.min_total_eliminations", "payload.conclusion_id", "payload.ontology",
   "payload.title", "payload.provider", "payload.origin",
 ].map((name) => `events.${name}`).join(",");
 

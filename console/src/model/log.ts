@@ -179,7 +179,11 @@ export class SessionLog {
       if (obligation) obligation.left = event.seq;
     } else if (kind === "conclude") this.conclusions.push({ seq: event.seq, id: subject });
     else if (kind === "terminate") this.endedAt = event.seq;
-    else if (kind === "update" && event.payload.title !== undefined) this.title = event.payload.title;
+    else if (kind === "update") {
+      if (event.payload.title !== undefined) this.title = event.payload.title;
+      const lifted = this.obligations.find((each) => each.id === event.payload.lift_obligation);
+      if (lifted) lifted.left = event.seq;
+    }
   }
 
   private takeIds(event: AuditEvent, source: number): void {

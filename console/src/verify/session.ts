@@ -193,8 +193,15 @@ export class SessionCheck {
     const { payload } = entry;
     switch (entry.verb) {
       case "ELIMINATE":
-      case "UPDATE_CASE":
         return null;
+      case "UPDATE_CASE": {
+        const lifted = payload.lift_obligation;
+        if (lifted === undefined) return null;
+        const obligation = this.obligations.get(lifted);
+        if (!obligation || obligation.left) throw new Mismatch("obligation that is not active was lifted", "", lifted);
+        obligation.left = true;
+        return null;
+      }
       case "ENTER_OBLIGATION": {
         const id = payload.obligation_id!;
         expect(!this.obligations.has(id), "obligation entered twice", "", id);

@@ -7,10 +7,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from cmbs.audit.transfer import export_lines
 from cmbs.belief.kernel.replay import verify_session
-from cmbs.errors import Forbidden, FreeHandRefused, InvalidRequest, LedgerCorrupt
+from cmbs.belief.kernel.views import obligations
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import Forbidden, FreeHandRefused, InvalidRequest, LedgerCorrupt, ObligationNotFound
 from cmbs.ledger import canonical
-from cmbs.messages import ConclusionRule, EliminationRule, ProviderRef, Reason, SessionPolicy
+from cmbs.ledger.listing import index_session
+from cmbs.messages import (
+    ActorKind,
+    ConclusionRule,
+    EliminationRule,
+    ObligationState,
+    ProviderRef,
+    Reason,
+    SessionPolicy,
+)
+from cmbs.stores.memory import InMemoryStore
+from tests.support.exports import check_export, fit_stream, read_streams, refuse_export, write_export
 from tests.support.forging import sealed
 from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, fork_of
 from tests.support.subtests import for_each
@@ -136,3 +150,68 @@ def test_another_word_is_refused_with_those_that_there_are(name: str, value: Any
     rule = {"conclusions": ConclusionRule, "eliminations": EliminationRule}[name]
     assert caught.value.details["field"] == f"policy.{name}"
     assert caught.value.details["accepted"] == [word.value for word in rule]
+
+
+# --- obligations that operators lift ----------------------------------------------------------------------------------
+
+
+def locked() -> Line:
+    """A session with an obligation that cannot be met, entered by an agent."""
+    line = Line.over("a", "b")
+    line.tell(VALIDATOR.enter_obligation("more than there are", 5), actor="agent")
+    line.eliminate("1", "a")
+    line.tell(VALIDATOR.request_exit("more than there are", None), actor="agent")
+    assert outcome_of(line, 3)["reason"] == Reason.BELOW_THRESHOLD
+    return line
+
+
+@pytest.mark.req("GATES-OBL-LIFT")
+def test_an_operator_lifts_an_obligation_that_cannot_be_met() -> None:
+    line = locked()
+    lift = VALIDATOR.update_case({"lift_obligation": "more than there are"})
+    with pytest.raises(Forbidden) as caught:
+        line.tell(lift, actor="agent")
+    assert (caught.value.details["reason"], caught.value.details["field"]) == ("not_an_operator", "lift_obligation")
+    line.tell(lift, actor="ann", kind=ActorKind.OPERATOR)
+    assert line.session.active == ()
+    assert [each.state for each in obligations(line.session)] == [ObligationState.LIFTED]
+    # It was never met, and cannot be left or lifted again; what it held back goes on.
+    line.tell(VALIDATOR.request_exit("more than there are", None), actor="agent")
+    assert outcome_of(line, 5)["reason"] == Reason.OBLIGATION_NOT_ACTIVE
+    with pytest.raises(ObligationNotFound):
+        line.tell(lift, actor="ann", kind=ActorKind.OPERATOR)
+    line.tell(VALIDATOR.declare_conclusion("b", None), actor="agent")
+    assert outcome_of(line, 6) == {"accepted": True, "reason": "accepted"}
+    recorded = msgspec.json.decode(line.log[4].raw)
+    assert (recorded["verb"], recorded["actor"]["id"]) == ("UPDATE_CASE", "ann")
+    assert recorded["payload"] == {"lift_obligation": "more than there are"}
+    assert verify_session(line.session_id, line.log).obligations == line.session.obligations
+    listed = index_session([each.raw for each in line.log])
+    assert listed is not None
+    assert listed.listing.n_obligations == 0
+    fork = fork_of(line, "fork", "agent")
+    assert [each.state for each in obligations(fork.session)] == [ObligationState.LIFTED]
+
+
+@pytest.mark.req("GATES-OBL-LIFT")
+def test_only_an_active_obligation_is_lifted() -> None:
+    line = locked()
+    for name in ("another", ""):
+        with pytest.raises(ObligationNotFound):
+            line.tell(VALIDATOR.update_case({"lift_obligation": name}))
+    with pytest.raises(InvalidRequest):
+        VALIDATOR.update_case({"lift_obligation": 1})
+
+
+@pytest.mark.req("GATES-OBL-LIFT")
+def test_the_offline_verifier_knows_lifted_obligations() -> None:
+    server = BeliefServer(store=InMemoryStore())
+    session_id, _ = server.declare_session(ONTOLOGY, ["a", "b"])
+    server.enter_obligation(session_id, "o", 5)
+    server.update_case(session_id, {"lift_obligation": "o"})
+    assert server.declare_conclusion(session_id, "b").accepted
+    assert [each.state for each in server.obligations(session_id)] == [ObligationState.LIFTED]
+    (first, *rest) = read_streams(export_lines(server.log, [session_id]))[session_id]
+    assert check_export(write_export(fit_stream([first, *rest]))).status == "good"
+    forged = [first, rest[0], {**rest[1], "payload": {"lift_obligation": "another"}}]
+    assert refuse_export(write_export(fit_stream(forged))).place["field"] == "payload.lift_obligation"

@@ -224,7 +224,7 @@ def _step_in_belief(fault: Fault) -> str:
             return f"eliminate {left} more of the hypotheses{whose} in {where}"
         return f"begin a new session: {where} has too few hypotheses left, and none comes back"
     if reference.endswith(".active_obligation_id") and fault.accepted is None and fault.found is not None:
-        return f"leave obligation `{fault.found}` of {where} first"
+        return f"leave obligation `{fault.found}` of {where} first, or have an operator lift it where it cannot be met"
     if fault.found is None:
         return f"open {where}, and narrow it down there"
     return f"go on in {where} until it is so"
