@@ -15,7 +15,7 @@ from bench.servers import disk_directory
 from bench.stored import store_long_session
 from cmbs.audit.history import HistoryOfSession
 from cmbs.audit.kernel.documents import Proof, write_proof
-from cmbs.audit.kernel.verify import verify_proof
+from cmbs.audit.proof_check import verify_proof
 from cmbs.audit.proofs import Prover
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.stores.sqlite import SQLiteStore

@@ -1,13 +1,16 @@
 """Checks exports and proofs of cmbs on a machine without cmbs: one file, Python 3.11 or newer, the standard library.
 
     python -I offline_verifier.py FILE... [--heads KEPT] [--checkpoint NOTE --key VKEY] [--json]
+        [--kind KIND --stream STREAM --at SEQ --hypothesis ID]
 
 It was written from the documents (docs/reference/export.md, proofs.md, checkpoints.md and the two protocols), not from
-the code that writes what it reads. So it is a second opinion. Copy it anywhere; it imports nothing of cmbs.
+the code that writes what it reads. Copy it anywhere; it imports nothing of cmbs. `cmbs` itself checks proofs with it:
+there is one verifier of proofs. Sessions are decided again by `cmbs verify` too, with other code.
 
-Exit codes: 0 all is good; 1 something is bad, and the first bad place is named; 2 a file cannot be read, is neither an
-export nor a proof, or has another format, or the command line is wrong; 3 what could be checked is good, but something
-that was asked for could not be checked.
+Exit codes: 0 all is good, and rests on nothing but what was given; 1 something is bad, and the first bad place is
+named; 2 a file cannot be read, is neither an export nor a proof, or has another format, or the command line is wrong;
+3 what could be checked is good, but something that was asked for could not be checked; 4 good if something holds that
+was not given: each such condition is a line that begins with `if`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import base64
 import binascii
+import copy
 import hashlib
 import json
 import re
@@ -24,6 +28,7 @@ import tempfile
 import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +37,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-GOOD, BAD, UNREADABLE, INCOMPLETE = 0, 1, 2, 3
+GOOD, BAD, UNREADABLE, INCOMPLETE, UNANCHORED = 0, 1, 2, 3, 4
 
 # Of entries. That of a document is `cmbs/1/<what it is>`, and so is the tag of a hash.
 FORMAT = "cmbs/1"
@@ -50,6 +55,8 @@ SPACE_PREFIX = "space:"
 KIT_PREFIX = "kit:"
 NAMES_STREAM = "names:server"
 
+# What has a meaning in a quotation itself.
+QUOTED = "`\\"
 HEX_HASH = re.compile(r"[0-9a-f]{64}")
 LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 NOT_OF_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -61,9 +68,30 @@ CASE_TEXTS = {"title": 200, "owner": 200, "severity": 40}
 CASE_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+VERB = re.compile("[A-Z_]{1,64}")
 # Strings with the escapes of RFC 8785 and no others; outside of strings, no white space.
 CANONICAL_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f]))*+"'
 CANONICAL_TEXT = re.compile(rf'(?:{CANONICAL_STRING}|[^"\s]++)*+')
+
+
+def quote(text: str) -> str:
+    """A text out of a file between backticks: it can neither end its quotation nor begin a line of its own."""
+    return f"`{escape(text)}`"
+
+
+def escape(text: str) -> str:
+    """A text with all that could pass for something else written as its code point."""
+    if text.isprintable() and not any(each in text for each in QUOTED):
+        return text
+    points = ((each, ord(each)) for each in text)
+    return "".join(
+        each
+        if each.isprintable() and each not in QUOTED
+        else f"\\u{point:04x}"
+        if point <= 0xFFFF
+        else f"\\U{point:08x}"
+        for each, point in points
+    )
 
 
 class Refused(Exception):
@@ -80,8 +108,10 @@ class Refused(Exception):
         return self
 
     def describe(self) -> str:
-        names = {"line": "line {}", "seq": "event {}", "stream": "of `{}`", "field": "field `{}`"}
-        parts = [text.format(self.place[name]) for name, text in names.items() if self.place.get(name) is not None]
+        names = {"line": "line {}", "seq": "event {}", "stream": "of {}", "field": "field {}"}
+        shown = {name: value for name, value in self.place.items() if value is not None}
+        shown |= {name: quote(shown[name]) for name in ("stream", "field") if name in shown}
+        parts = [text.format(shown[name]) for name, text in names.items() if name in shown]
         place = ", ".join(parts).replace(", of", " of")
         return f"{place}: {self.reason}" if place else self.reason
 
@@ -103,7 +133,9 @@ def check_format(record: dict[str, Any], expected: str) -> None:
     if isinstance(found, str) and EARLIER_FORMAT.fullmatch(found):
         raise Unreadable("of an earlier format, which this software does not read")
     if isinstance(found, str) and NEWER_FORMAT.fullmatch(found):
-        raise Unreadable(f"of the format `{found}`, which is newer than this software, which reads `{FORMAT}` alone")
+        raise Unreadable(
+            f"of the format {quote(found)}, which is newer than this software, which reads `{FORMAT}` alone"
+        )
     raise Refused(f"not `{expected}`", "format")
 
 
@@ -440,22 +472,28 @@ class Head(NamedTuple):
 
 LOG_SIGNATURE, COSIGNATURE = 1, 4
 KEY_ID_BYTES, SIGNATURE_BYTES, TIME_BYTES = 4, 64, 8
+MAX_NOTE_LENGTH = 65_536
 
 
 class VerifyKey(NamedTuple):
-    """A public key, with the name and the id by which signature lines mean it."""
+    """A public key, with the name and the id by which signature lines mean it.
+
+    One that was retired has signed no checkpoint of more than `retired_size` records.
+    """
 
     name: str
     key_id: bytes
     kind: int
     public: bytes
+    retired_size: int | None = None
 
     @classmethod
-    def parse(cls, vkey: str) -> VerifyKey:
+    def parse(cls, vkey: str, retired_size: int | None = None) -> VerifyKey:
         name, _, rest = vkey.strip().partition("+")
         digits, _, encoded = rest.partition("+")
         data = take_bytes(encoded, "key")
-        key = cls(name, sha256(f"{name}\n".encode() + data)[:KEY_ID_BYTES], data[0] if data else 0, data[1:])
+        key_id = sha256(f"{name}\n".encode() + data)[:KEY_ID_BYTES]
+        key = cls(name, key_id, data[0] if data else 0, data[1:], retired_size)
         if not name or key.kind not in {LOG_SIGNATURE, COSIGNATURE} or len(key.public) != HASH_BYTES:
             raise Refused("not an Ed25519 key of a log or of a witness", "key")
         if digits != key.key_id.hex():
@@ -473,11 +511,12 @@ class VerifyKey(NamedTuple):
                 time, signature = signature[:TIME_BYTES], signature[TIME_BYTES:]
                 text = f"cosignature/v1\ntime {int.from_bytes(time, 'big')}\n".encode() + text
             if len(signature) != SIGNATURE_BYTES:
-                raise Refused(f"a signature of `{name}` has another length", "note")
+                raise Refused(f"a signature of {quote(name)} has another length", "note")
             answer = verify_signature(self.public, signature, text)
             if answer is False:
-                raise Refused(f"the signature of `{name}` is forged", "note")
-        return answer
+                raise Refused(f"the signature of {quote(name)} is forged", "note")
+        is_retired = self.retired_size is not None and note.tree.size > self.retired_size
+        return False if is_retired else answer
 
 
 def verify_signature(public: bytes, signature: bytes, text: bytes) -> bool | None:
@@ -505,7 +544,7 @@ class Note(NamedTuple):
     @classmethod
     def parse(cls, encoded: str) -> Note:
         text, separator, lines = encoded.rpartition("\n\n")
-        if not separator or not lines.endswith("\n"):
+        if len(encoded) > MAX_NOTE_LENGTH or not separator or not lines.endswith("\n"):
             raise Refused("not a signed note", "note")
         signatures = []
         for line in lines.removesuffix("\n").split("\n"):
@@ -532,29 +571,44 @@ class Known:
     # What was asked for and could not be checked on this machine, or with these files.
     unchecked: list[str] = field(default_factory=list)
 
+    def copy(self) -> Known:
+        """The same, apart from it: what a document adds to one is not in the other."""
+        return copy.deepcopy(self)
+
     def knows_tree(self, stream_id: str, tree: Tree, place: str) -> bool:
         """Whether this root at this size was kept; another one for the same size is refused."""
         kept = [each for each in self.trees.get(stream_id, []) if each.size == tree.size]
         if any(each != tree for each in kept):
-            raise Refused(f"`{stream_id}` has another root at size {tree.size} than the one that was kept", place)
+            what = f"{quote(stream_id)} has another root at size {tree.size} than the one that was kept"
+            raise Refused(what, place)
         return bool(kept)
 
     def knows_universe(self, stream_id: str, size: int, root: bytes | None, place: str) -> bool:
         kept = self.universes.get(stream_id)
         if kept is not None and (kept.size != size or root not in (None, kept.root)):
-            raise Refused(f"`{stream_id}` has another universe than the one that was kept", place)
+            raise Refused(f"{quote(stream_id)} has another universe than the one that was kept", place)
         return kept is not None
 
-    def check_head(self, stream_id: str, head: Head, place: str) -> None:
-        for kept in self.heads.get(stream_id, []):
-            if kept.seq == head.seq and kept.event_hash != head.event_hash:
-                raise Refused(f"another entry than the head that was kept at seq {kept.seq}", place)
+    def knows_head(self, stream_id: str, head: Head, place: str) -> bool:
+        """Whether this entry was kept as a head; another one at the same seq is refused."""
+        kept = [each for each in self.heads.get(stream_id, []) if each.seq == head.seq]
+        if any(each != head for each in kept):
+            raise Refused(f"another entry than the head that was kept at seq {head.seq}", place)
+        return bool(kept)
+
+    def list_sizes(self, stream_id: str) -> list[int]:
+        """How many entries a stream had each time that something of it was kept."""
+        heads = [each.seq + 1 for each in self.heads.get(stream_id, [])]
+        return [*heads, *(each.size for each in self.trees.get(stream_id, []))]
 
     def keep_record(self, payload: dict[str, Any]) -> None:
         """Take in what a record of a checkpoint says of a stream."""
         stream_id, size = payload["stream_id"], payload["size"]
-        self.heads.setdefault(stream_id, []).append(Head(size - 1, bytes.fromhex(payload["head_hash"])))
-        self.trees.setdefault(stream_id, []).append(Tree(size, bytes.fromhex(payload["root"])))
+        head, tree = Head(size - 1, bytes.fromhex(payload["head_hash"])), Tree(size, bytes.fromhex(payload["root"]))
+        if not self.knows_head(stream_id, head, "entry.payload.head_hash"):
+            self.heads.setdefault(stream_id, []).append(head)
+        if not self.knows_tree(stream_id, tree, "entry.payload.root"):
+            self.trees.setdefault(stream_id, []).append(tree)
 
     def believes(self, note: Note) -> bool:
         """Whether a checkpoint is signed by the reader's keys, or is one that was kept. A contradiction is refused."""
@@ -568,9 +622,14 @@ class Known:
         by_witnesses = [answer for key, answer in answers.items() if key.kind == COSIGNATURE]
         needs_log = bool(by_log) or not by_witnesses
         if self.keys and (False in by_witnesses or (needs_log and not {True, None} & {*by_log})):
-            raise Refused(f"the checkpoint of `{note.origin}` is not signed by the given key", "note")
+            retired = "".join(
+                f"; {quote(key.name)} was retired at size {key.retired_size}"
+                for key in self.keys
+                if key.retired_size is not None and key.retired_size < note.tree.size
+            )
+            raise Refused(f"the checkpoint of {quote(note.origin)} is not signed by the given key{retired}", "note")
         if None in answers.values():
-            what = f"signature not checked: `{note.origin}` at size {note.tree.size} (no package `cryptography`)"
+            what = f"signature not checked: {quote(note.origin)} at size {note.tree.size} (no package `cryptography`)"
             if what not in self.unchecked:
                 self.unchecked.append(what)
         return bool(same_size) or True in by_log
@@ -579,13 +638,40 @@ class Known:
 # --- proof documents: docs/reference/proofs.md ---
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a proof is to answer; of what is None, nothing is asked."""
+
+    kind: str | None = None
+    stream: str | None = None
+    at: int | None = None
+    hypothesis: str | None = None
+
+
 @dataclass
 class Proven:
-    """What a proof states, and what that rests on."""
+    """What a proof states, what that rests on, and what the document says beside it that no commitment covers."""
 
     kind: str
     statement: str = ""
     rests_on: list[str] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+    # The question that it answers; None for documents of checkpoints.
+    answers: Question | None = None
+
+    def hold_against(self, asked: Question) -> list[str]:
+        """What it rests on for a reader who asked this; Refused where it answers another question."""
+        if self.answers is None:
+            return self.rests_on
+        answered, given = vars(self.answers), vars(asked)
+        for name, value in answered.items():
+            if given[name] is not None and given[name] != value:
+                shown = quote(value) if isinstance(value, str) else "not there" if value is None else value
+                raise Refused(f"the proof answers another question: its {name} is {shown}", name)
+        left_open = [f"--{name}" for name, value in answered.items() if value is not None and given[name] is None]
+        if not left_open:
+            return self.rests_on
+        return [*self.rests_on, f"this is the answer to what you ask: {', '.join(left_open)} was not given"]
 
 
 class Included(NamedTuple):
@@ -595,11 +681,20 @@ class Included(NamedTuple):
     event_hash: bytes
 
     @property
+    def seq(self) -> int:
+        return int(self.entry["seq"])
+
+    @property
     def name(self) -> str:
-        return f"event {self.entry['seq']} of `{self.entry['stream_id']}`"
+        return f"event {self.seq} of {quote(self.entry['stream_id'])}"
+
+    @property
+    def title(self) -> str:
+        """The name, what was asked, and when."""
+        return f"{self.name} ({self.entry['verb']}, {self.entry['ts']})"
 
     def previous(self) -> bytes:
-        return take_hex(self.entry.get("prev_event_hash"), "event.entry.prev_event_hash")
+        return take_hex(self.entry["prev_event_hash"], "event.entry.prev_event_hash")
 
     def check_commitment(self, which: str, root: bytes, place: str) -> None:
         recorded = take_hex(self.entry.get(f"survivors_{which}_hash"), f"{place}.entry.survivors_{which}_hash")
@@ -615,6 +710,31 @@ class Flip(NamedTuple):
     roots: tuple[bytes, bytes] | None
 
 
+class ProvenStream(NamedTuple):
+    """The stream that a proof is about, at a size. `is_kept`: the reader kept this root, or believes who signed it."""
+
+    name: str
+    tree: Tree
+    is_kept: bool
+
+
+def read_entry(text: str, place: str) -> dict[str, Any]:
+    """An entry of any kind: canonical, and with what every entry has."""
+    try:
+        entry = read_canonical(text)
+    except Refused as refused:
+        raise refused.locate(field=place) from None
+    if not isinstance(entry, dict):
+        raise Refused("not an object", place)
+    for name in ("stream_id", "event_id", "prev_event_hash"):
+        take_text(entry.get(name), f"{place}.{name}")
+    for name, form in {"ts": TIMESTAMP, "verb": VERB}.items():
+        if form.fullmatch(take_text(entry.get(name), f"{place}.{name}")) is None:
+            raise Refused(f"not a {name} that an entry can have", f"{place}.{name}")
+    take_number(entry.get("seq"), f"{place}.seq")
+    return entry
+
+
 class ProofCheck:
     """Checks one proof document against what the reader kept."""
 
@@ -626,6 +746,9 @@ class ProofCheck:
         document = read_json(text)
         if not isinstance(document, dict):
             raise Refused("not an object")
+        return self.check_document(document)
+
+    def check_document(self, document: dict[str, Any]) -> Proven:
         check_format(document, PROOF_FORMAT)
         kind = document.get("kind")
         checks: dict[Any, tuple[Callable[[dict[str, Any]], str], str, str]] = {
@@ -636,7 +759,11 @@ class ProofCheck:
                 "stream hypothesis_id event universe position universe_path survivors",
                 "",
             ),
-            "elimination": (self._check_elimination, "stream hypothesis_id event universe survivors cause flip", ""),
+            "elimination": (
+                self._check_elimination,
+                "stream hypothesis_id event universe universe_path survivors cause flip",
+                "",
+            ),
             "transition": (self._check_transition, "stream_id seq prev_event_hash before after flip", "recorded"),
             "refusal": (self._check_refusal, "stream event", ""),
             "decision": (self._check_decision, "stream event readings", ""),
@@ -653,69 +780,91 @@ class ProofCheck:
 
     # The parts of documents.
 
+    def _answer(self, stream_id: str, seq: int, hypothesis_id: str | None = None) -> None:
+        self._proven.answers = Question(self._proven.kind, stream_id, seq, hypothesis_id)
+
     def _rest_on(self, condition: str) -> None:
         if condition not in self._proven.rests_on:
             self._proven.rests_on.append(condition)
 
-    def _read_tree(self, value: dict[str, Any], place: str) -> Tree:
-        """Size and root of `stream` or `old`, with the head under it."""
+    def _leave_open(self, claim: str) -> None:
+        if claim not in self._proven.not_checked:
+            self._proven.not_checked.append(claim)
+
+    def _read_tree(self, value: dict[str, Any], stream_id: str, place: str) -> tuple[Tree, Head]:
+        """Size and root of `stream` or `old`, and the head under it."""
         size = take_number(value["size"], f"{place}.size", 1)
         root = take_hash(value["root"], f"{place}.root")
         head = take_hash(value["head"], f"{place}.head")
         path = take_path(value["head_path"], f"{place}.head_path")
         if root_from({size - 1: head}, size, path, f"{place}.head_path") != root:
             raise Refused("the head is not the last entry under the root", f"{place}.head")
-        return Tree(size, root)
+        self._known.knows_head(stream_id, Head(size - 1, head), f"{place}.head")
+        return Tree(size, root), Head(size - 1, head)
 
-    def _read_stream(self, value: Any, place: str = "stream") -> tuple[str, Tree]:
+    def _read_stream(self, value: Any, place: str = "stream") -> ProvenStream:
         record = take_fields(value, place, "id size root head head_path", "anchor")
         stream_id = take_text(record["id"], f"{place}.id")
-        tree = self._read_tree(record, place)
-        anchor = record.get("anchor", {})
-        if not isinstance(anchor, dict):
-            raise Refused("not an object", f"{place}.anchor")
-        if anchor.get("kind") == "checkpoint-record":
-            # Where its note is believed, the record vouches for the root of this stream at this size.
-            ProofCheck(self._known).check(json.dumps(anchor))
-        self._known.check_head(stream_id, Head(tree.size - 1, take_hash(record["head"], place)), f"{place}.head")
-        return stream_id, tree
+        tree, head = self._read_tree(record, stream_id, place)
+        if "anchor" in record:
+            self._read_anchor(record["anchor"], stream_id, tree, head, f"{place}.anchor")
+        return ProvenStream(stream_id, tree, self._known.knows_tree(stream_id, tree, f"{place}.root"))
 
-    def _rest_on_tree(self, stream_id: str, tree: Tree, place: str = "stream") -> None:
-        if not self._known.knows_tree(stream_id, tree, f"{place}.root"):
-            self._rest_on(f"the stream `{stream_id}` has the root {tree.root.hex()} at size {tree.size}")
+    def _read_anchor(self, value: Any, stream_id: str, tree: Tree, head: Head, place: str) -> None:
+        """The record of this stream in a signed log; where its note is believed, the root is one that is known."""
+        if not isinstance(value, dict) or value.get("kind") != "checkpoint-record":
+            raise Refused("not the record of a signed log", place)
+        record = look_up(value, "entry", "payload")
+        stated = {
+            "stream_id": stream_id,
+            "size": tree.size,
+            "root": tree.root.hex(),
+            "head_hash": head.event_hash.hex(),
+        }
+        for name, expected in stated.items():
+            if look_up(record, name) != expected:
+                raise Refused("the record is of another stream, or of this one at another size", f"{place}.{name}")
+        try:
+            ProofCheck(self._known).check_document(value)
+        except Refused as refused:
+            raise Refused(refused.reason, f"{place}.{refused.place['field'] or 'kind'}") from None
 
-    def _read_included(self, value: Any, stream_id: str, tree: Tree, place: str) -> Included:
+    def _rest_on_root(self, stream: ProvenStream) -> None:
+        if not stream.is_kept:
+            root, size = stream.tree.root.hex(), stream.tree.size
+            self._rest_on(f"the stream {quote(stream.name)} has the root {root} at size {size}")
+
+    def _read_included(self, value: Any, stream: ProvenStream, place: str) -> Included:
         record = take_fields(value, place, "entry path")
         text = take_text(record["entry"], f"{place}.entry")
-        event_hash = leaf(text.encode())
-        entry = read_json(text)
-        if not isinstance(entry, dict):
-            raise Refused("not an object", f"{place}.entry")
-        if entry.get("stream_id") != stream_id:
+        entry, event_hash = read_entry(text, f"{place}.entry"), leaf(text.encode())
+        if entry["stream_id"] != stream.name:
             raise Refused("an entry of another stream", f"{place}.entry.stream_id")
-        seq = take_number(entry.get("seq"), f"{place}.entry.seq")
         path = take_path(record["path"], f"{place}.path")
-        if root_from({seq: event_hash}, tree.size, path, f"{place}.path") != tree.root:
+        if root_from({entry["seq"]: event_hash}, stream.tree.size, path, f"{place}.path") != stream.tree.root:
             raise Refused("the entry is not in the log under this root", f"{place}.entry")
-        for name in ("event_id", "ts", "verb"):
-            take_text(entry.get(name), f"{place}.entry.{name}")
+        # An entry that was once the head that the reader kept needs nothing else to vouch for it.
+        if not self._known.knows_head(stream.name, Head(entry["seq"], event_hash), f"{place}.entry"):
+            self._rest_on_root(stream)
         return Included(entry, event_hash)
 
-    def _read_universe(self, value: Any, stream_id: str, tree: Tree, place: str = "universe") -> Tree:
+    def _read_universe(self, value: Any, stream: ProvenStream, place: str = "universe") -> Tree:
         record = take_fields(value, place, "size root", "declaration")
         universe = Tree(take_number(record["size"], f"{place}.size", 1), take_hash(record["root"], f"{place}.root"))
-        known = self._known.knows_universe(stream_id, *universe, place=f"{place}.root")
+        known = self._known.knows_universe(stream.name, *universe, place=f"{place}.root")
         if "declaration" in record:
-            entry, _ = self._read_included(record["declaration"], stream_id, tree, f"{place}.declaration")
-            declared = {"universe_root": universe.root.hex(), "universe_size": universe.size}
-            outcome = entry.get("outcome")
-            outcome = outcome if isinstance(outcome, dict) else {}
-            recorded = {name: outcome.get(name) for name in declared}
-            if (entry["seq"], entry["verb"], recorded) != (0, "DECLARE_SESSION", declared):
-                raise Refused("not the declaration of this universe", f"{place}.declaration")
+            included = self._read_included(record["declaration"], stream, f"{place}.declaration")
+            check_declaration(included.entry, universe, f"{place}.declaration")
         elif not known:
-            self._rest_on(f"the universe of `{stream_id}` has {universe.size} ids and the root {universe.root.hex()}")
+            ids = f"{universe.size} different ids, sorted"
+            self._rest_on(f"the universe of {quote(stream.name)} has {ids}, and the root {universe.root.hex()}")
         return universe
+
+    def _check_ids(self, ids: dict[int, str], universe: Tree, path: Any, place: str) -> None:
+        """These ids are at these places of the universe: two ids at one place, or one id at two, there cannot be."""
+        leaves = {position: leaf(name.encode()) for position, name in ids.items()}
+        if root_from(leaves, universe.size, take_path(path, place), place) != universe.root:
+            raise Refused("the ids are not at these places of the universe", place)
 
     def _read_bit(self, value: Any, position: int, universe: Tree, event: Included) -> bool:
         """The bit of an id in the survivors to which an event commits."""
@@ -767,19 +916,19 @@ class ProofCheck:
 
     # Checkpoints of the server.
 
-    def _read_note(self, document: dict[str, Any], place: str = "") -> Note:
-        note = Note.parse(take_text(document["note"], f"{place}note"))
-        if take_number(document["size"], f"{place}size") != note.tree.size:
-            raise Refused("another size than that of the note", f"{place}size")
+    def _read_note(self, document: dict[str, Any]) -> Note:
+        note = Note.parse(take_text(document["note"], "note"))
+        if take_number(document["size"], "size") != note.tree.size:
+            raise Refused("another size than that of the note", "size")
         if not self._known.believes(note):
-            self._rest_on(f"the log `{note.origin}` has the root {note.tree.root.hex()} at size {note.tree.size}")
+            self._rest_on(f"the log {quote(note.origin)} has the root {note.tree.root.hex()} at size {note.tree.size}")
         return note
 
     def _check_checkpoint(self, document: dict[str, Any]) -> str:
         note = self._read_note(document)
         if (document["origin"], document["root"]) != (note.origin, note.tree.root.hex()):
             raise Refused("another origin or root than that of the note", "origin")
-        return f"the log `{note.origin}` has {note.tree.size} records"
+        return f"the log {quote(note.origin)} has {note.tree.size} records"
 
     def _check_checkpoint_consistency(self, document: dict[str, Any]) -> str:
         note, size = self._read_note(document), take_number(document["from_size"], "from_size", 1)
@@ -787,21 +936,20 @@ class ProofCheck:
         kept = [each for each in self._known.checkpoints if (each.origin, each.tree.size) == (note.origin, size)]
         for old in kept[:1]:
             check_consistency(old.tree, note.tree, path, "path")
+        log = f"the log {quote(note.origin)}"
         if not kept:
-            self._known.unchecked.append(f"no checkpoint of `{note.origin}` with size {size} was given to compare with")
-            return (
-                f"the log `{note.origin}` has {note.tree.size} records; that it continues an older one was not checked"
-            )
-        return f"the log `{note.origin}` with {note.tree.size} records begins with the {size} of the kept checkpoint"
+            what = f"no checkpoint of {quote(note.origin)} with size {size} was given to compare with"
+            self._known.unchecked.append(what)
+            return f"{log} has {note.tree.size} records; that it continues an older one was not checked"
+        return f"{log} with {note.tree.size} records begins with the {size} of the kept checkpoint"
 
     def _check_checkpoint_record(self, document: dict[str, Any]) -> str:
-        before = len(self._proven.rests_on)
         note = self._read_note(document)
         payload = self._read_record(document, note)
-        if len(self._proven.rests_on) == before:
+        if not self._proven.rests_on:
             self._known.keep_record(payload)
         return (
-            f"the log `{note.origin}` records that `{payload['stream_id']}` has the root {payload['root']} "
+            f"the log {quote(note.origin)} records that {quote(payload['stream_id'])} has the root {payload['root']} "
             f"at size {payload['size']}"
         )
 
@@ -827,64 +975,71 @@ class ProofCheck:
 
     # The kinds.
 
+    def _read_event(self, document: dict[str, Any]) -> tuple[ProvenStream, Included]:
+        """The stream, and the entry in it that the proof is about."""
+        stream = self._read_stream(document["stream"])
+        return stream, self._read_included(document["event"], stream, "event")
+
     def _check_inclusion(self, document: dict[str, Any]) -> str:
-        stream_id, tree = self._read_stream(document["stream"])
-        event = self._read_included(document["event"], stream_id, tree, "event")
-        self._rest_on_tree(stream_id, tree)
-        return f"{event.name} ({event.entry['verb']}, {event.entry['ts']}) is in the log"
+        stream, event = self._read_event(document)
+        self._answer(stream.name, event.seq)
+        return f"{event.title} is in the log"
 
     def _check_consistency(self, document: dict[str, Any]) -> str:
-        stream_id, tree = self._read_stream(document["stream"])
-        old = self._read_tree(take_fields(document["old"], "old", "size root head head_path"), "old")
-        check_consistency(old, tree, take_path(document["path"], "path"), "path")
-        known = self._known.knows_tree(stream_id, tree, "stream.root")
-        if not self._known.knows_tree(stream_id, old, "old.root") and not known:
-            self._rest_on_tree(stream_id, tree)
+        stream = self._read_stream(document["stream"])
+        record = take_fields(document["old"], "old", "size root head head_path")
+        old, _ = self._read_tree(record, stream.name, "old")
+        check_consistency(old, stream.tree, take_path(document["path"], "path"), "path")
+        if not self._known.knows_tree(stream.name, old, "old.root"):
+            self._rest_on_root(stream)
+        self._answer(stream.name, old.size - 1)
         return (
-            f"`{stream_id}` with the root {tree.root.hex()} at size {tree.size} begins with all {old.size} entries "
-            f"under the root {old.root.hex()}"
+            f"{quote(stream.name)} with the root {stream.tree.root.hex()} at size {stream.tree.size} begins with all "
+            f"{old.size} entries under the root {old.root.hex()}"
         )
 
     def _check_membership(self, document: dict[str, Any]) -> str:
-        stream_id, tree = self._read_stream(document["stream"])
-        event = self._read_included(document["event"], stream_id, tree, "event")
-        self._rest_on_tree(stream_id, tree)
-        universe = self._read_universe(document["universe"], stream_id, tree)
+        stream, event = self._read_event(document)
+        universe = self._read_universe(document["universe"], stream)
         name = take_text(document["hypothesis_id"], "hypothesis_id")
         position = take_number(document["position"], "position")
-        path = take_path(document["universe_path"], "universe_path")
-        if root_from({position: leaf(name.encode())}, universe.size, path, "universe_path") != universe.root:
-            raise Refused(f"`{name}` is not at {position} of the universe", "hypothesis_id")
+        self._check_ids({position: name}, universe, document["universe_path"], "universe_path")
         if not self._read_bit(document["survivors"], position, universe, event):
-            raise Refused(f"`{name}` did not survive {event.name}", "survivors")
-        return f"`{name}` survived after {event.name}"
+            raise Refused(f"{quote(name)} did not survive {event.name}", "survivors")
+        self._answer(stream.name, event.seq, name)
+        return f"{quote(name)} survived after {event.name}"
 
     def _check_elimination(self, document: dict[str, Any]) -> str:
-        stream_id, tree = self._read_stream(document["stream"])
-        event = self._read_included(document["event"], stream_id, tree, "event")
-        cause = self._read_included(document["cause"], stream_id, tree, "cause")
-        self._rest_on_tree(stream_id, tree)
-        universe = self._read_universe(document["universe"], stream_id, tree)
+        stream, event = self._read_event(document)
+        cause = self._read_included(document["cause"], stream, "cause")
+        universe = self._read_universe(document["universe"], stream)
         name = take_text(document["hypothesis_id"], "hypothesis_id")
-        if cause.entry["seq"] > event.entry["seq"]:
+        if cause.seq > event.seq:
             raise Refused(f"the cause is after {event.name}", "cause")
         flip = self._read_flip(document["flip"])
+        ids = self._read_recorded_flip(cause, flip, universe, "cause")
+        if name not in ids:
+            raise Refused(f"{cause.name} did not eliminate {quote(name)}", "hypothesis_id")
+        position = flip.cleared[ids.index(name)]
+        self._check_ids({position: name}, universe, document["universe_path"], "universe_path")
+        if self._read_bit(document["survivors"], position, universe, event):
+            raise Refused(f"{quote(name)} survived {event.name}", "survivors")
+        self._answer(stream.name, event.seq, name)
+        return f"{quote(name)} was gone after {event.name}, eliminated by {cause.title}"
+
+    def _read_recorded_flip(self, event: Included, flip: Flip, universe: Tree, place: str) -> list[str]:
+        """The ids that an entry lists as eliminated, one for each bit that its commitments say it cleared."""
         if flip.universe_size != universe.size:
             raise Refused("another size than that of the universe", "flip.universe_size")
-        ids = list_eliminated(cause, flip, "cause")
-        self._check_recorded_flip(cause, flip, "cause")
-        if name not in ids:
-            raise Refused(f"{cause.name} did not eliminate `{name}`", "hypothesis_id")
-        if self._read_bit(document["survivors"], flip.cleared[ids.index(name)], universe, event):
-            raise Refused(f"`{name}` survived {event.name}", "survivors")
-        return f"`{name}` was gone after {event.name}, eliminated by event {cause.entry['seq']} ({cause.entry['ts']})"
-
-    def _check_recorded_flip(self, event: Included, flip: Flip, place: str) -> None:
-        hashes = [
+        before, after = (
             take_hex(event.entry.get(f"survivors_{which}_hash"), f"{place}.entry.survivors_{which}_hash")
             for which in ("before", "after")
-        ]
-        self._check_flip(flip, event.entry["stream_id"], event.previous(), hashes[0], hashes[1])
+        )
+        self._check_flip(flip, event.entry["stream_id"], event.previous(), before, after)
+        ids = take_ids(look_up(event.entry, "delta", "eliminated"), f"{place}.entry.delta.eliminated")
+        if len(ids) != len(flip.cleared):
+            raise Refused("not as many ids as bits were cleared", f"{place}.entry.delta.eliminated")
+        return ids
 
     def _check_transition(self, document: dict[str, Any]) -> str:
         stream_id, seq = take_text(document["stream_id"], "stream_id"), take_number(document["seq"], "seq")
@@ -892,44 +1047,51 @@ class ProofCheck:
         before, after = take_hash(document["before"], "before"), take_hash(document["after"], "after")
         flip = self._read_flip(document["flip"])
         self._check_flip(flip, stream_id, previous, before, after)
-        if not self._known.knows_universe(stream_id, flip.universe_size, None, "flip.universe_size"):
-            self._rest_on(f"the universe of `{stream_id}` has {flip.universe_size} ids")
-        statement = f"event {seq} of `{stream_id}` cleared exactly these bits: {', '.join(map(str, flip.cleared))}"
-        if "recorded" not in document:
-            self._rest_on(
-                f"entry {seq} of `{stream_id}` follows {previous.hex()} and commits to {before.hex()} before "
-                f"and {after.hex()} after"
-            )
-            return statement
-        recorded = take_fields(document["recorded"], "recorded", "stream event")
-        recorded_id, tree = self._read_stream(recorded["stream"], "recorded.stream")
-        event = self._read_included(recorded["event"], recorded_id, tree, "recorded.event")
-        self._rest_on_tree(recorded_id, tree, "recorded.stream")
+        self._answer(stream_id, seq)
+        bits = ", ".join(map(str, flip.cleared)) or "none"
+        statement = f"event {seq} of {quote(stream_id)} cleared exactly these bits: {bits}"
         hashes = {"prev_event_hash": previous, "survivors_before_hash": before, "survivors_after_hash": after}
-        expected = {"stream_id": stream_id, "seq": seq, **{name: value.hex() for name, value in hashes.items()}}
-        for name, value in expected.items():
-            if event.entry.get(name) != value:
+        if "recorded" in document:
+            expected = {"stream_id": stream_id, "seq": seq, **{name: value.hex() for name, value in hashes.items()}}
+            ids = self._check_recorded(document["recorded"], flip, expected)
+            return f"{statement}, which are {', '.join(map(quote, ids)) or 'none'}"
+        if not self._known.knows_universe(stream_id, flip.universe_size, None, "flip.universe_size"):
+            self._rest_on(f"the universe of {quote(stream_id)} has {flip.universe_size} ids")
+        self._rest_on(
+            f"entry {seq} of {quote(stream_id)} follows {previous.hex()} and commits to {before.hex()} before "
+            f"and {after.hex()} after"
+        )
+        return statement
+
+    def _check_recorded(self, value: Any, flip: Flip, expected: dict[str, Any]) -> list[str]:
+        """The ids of a transition, by the entry that recorded it and their way into the universe."""
+        record = take_fields(value, "recorded", "stream event universe universe_path")
+        stream = self._read_stream(record["stream"], "recorded.stream")
+        event = self._read_included(record["event"], stream, "recorded.event")
+        universe = self._read_universe(record["universe"], stream, "recorded.universe")
+        for name, each in expected.items():
+            if event.entry.get(name) != each:
                 raise Refused("not that of the transition", f"recorded.event.entry.{name}")
-        return f"{statement}, which are {', '.join(f'`{each}`' for each in list_eliminated(event, flip, 'event'))}"
+        ids = self._read_recorded_flip(event, flip, universe, "recorded.event")
+        place = "recorded.universe_path"
+        if ids:
+            self._check_ids(dict(zip(flip.cleared, ids, strict=True)), universe, record["universe_path"], place)
+        elif take_path(record["universe_path"], place):
+            raise Refused("not empty where nothing was cleared", place)
+        return ids
 
     def _check_refusal(self, document: dict[str, Any]) -> str:
-        stream_id, tree = self._read_stream(document["stream"])
-        event = self._read_included(document["event"], stream_id, tree, "event")
-        self._rest_on_tree(stream_id, tree)
-        if not is_refusal(event.entry, of_space=stream_id.startswith(SPACE_PREFIX)):
-            raise Refused(f"{event.name} ({event.entry['verb']}) is no refusal", "event.entry.outcome")
-        return f"{event.name} ({event.entry['verb']}, {event.entry['ts']}) was denied"
+        stream, event = self._read_event(document)
+        if not is_refusal(event.entry):
+            raise Refused(f"{event.title} is no refusal", "event.entry.outcome")
+        self._answer(stream.name, event.seq)
+        return f"{event.title} was denied"
 
     def _check_decision(self, document: dict[str, Any]) -> str:
-        stream_id, tree = self._read_stream(document["stream"])
-        if not stream_id.startswith(SPACE_PREFIX):
-            raise Refused("not a space", "stream.id")
-        event = self._read_included(document["event"], stream_id, tree, "event")
-        self._rest_on_tree(stream_id, tree)
-        if look_up(event.entry, "outcome", "decision", "verdict") != "allow":
-            raise Refused(f"{event.name} ({event.entry['verb']}) allows nothing", "event.entry.outcome")
-        recorded = look_up(event.entry, "payload", "belief")
-        recorded = take_list([] if recorded is None else recorded, "event.entry.payload.belief")
+        stream, event = self._read_event(document)
+        if not is_permission(event.entry):
+            raise Refused(f"{event.title} allows nothing", "event.entry.outcome")
+        recorded = list_readings(event.entry)
         readings = take_list(document["readings"], "readings")
         if len(recorded) != len(readings):
             raise Refused("not one for each recorded reading", "readings")
@@ -937,48 +1099,44 @@ class ProofCheck:
             self._check_reading(said, shown, f"readings.{at}")
             for at, (said, shown) in enumerate(zip(recorded, readings, strict=True))
         ]
-        return "; ".join(
-            [f"{event.name} ({event.entry['verb']}, {event.entry['ts']}) was allowed", *filter(None, found)]
-        )
+        self._answer(stream.name, event.seq)
+        observed = look_up(event.entry, "outcome", "decision", "observed") is True
+        return "; ".join([f"{event.title} was allowed{' (observed, not enforced)' if observed else ''}", *found])
 
-    def _check_reading(self, said: Any, shown: Any, place: str) -> str:
+    def _check_reading(self, said: dict[str, Any], shown: Any, place: str) -> str:
         """Compare what an entry of a space says of a session with the evidence."""
-        if not isinstance(said, dict):
-            raise Refused("not an object", "event.entry.payload.belief")
         session_id = take_text(said.get("session_id"), "event.entry.payload.belief")
+        name = quote(session_id)
         if shown is None:
             if said.get("found") is not False:
-                raise Refused(f"there is no evidence of session `{session_id}`", place)
-            self._rest_on(f"there was no session `{session_id}`, as the entry says")
-            return f"session `{session_id}` was recorded as not found"
-        if said.get("found") is False:
-            raise Refused(f"the reading says that there is no session `{session_id}`", place)
+                raise Refused(f"there is no evidence of session {name}", place)
+            self._leave_open(f"that there was no session {name}, as the entry says")
+            return f"session {name} was recorded as not found"
         record = take_fields(shown, place, "stream event universe bitmap universe_path")
-        stream_id, tree = self._read_stream(record["stream"], f"{place}.stream")
-        if stream_id != session_id:
+        stream = self._read_stream(record["stream"], f"{place}.stream")
+        if (stream.name, said.get("found")) != (session_id, True):
             raise Refused("another session than that of the reading", f"{place}.stream.id")
-        event = self._read_included(record["event"], stream_id, tree, f"{place}.event")
-        self._rest_on_tree(stream_id, tree, f"{place}.stream")
-        universe = self._read_universe(record["universe"], stream_id, tree, f"{place}.universe")
+        event = self._read_included(record["event"], stream, f"{place}.event")
+        universe = self._read_universe(record["universe"], stream, f"{place}.universe")
         bitmap = self._read_bitmap(record["bitmap"], universe, event, place)
         ended = event.entry["verb"] == "REQUEST_TERMINATION" and look_up(event.entry, "outcome", "approved") is True
         shown_values = {
-            "head_seq": event.entry["seq"],
+            "found": True,
+            "head_seq": event.seq,
             "head_event_id": event.entry["event_id"],
             "head_event_hash": event.event_hash.hex(),
             "n_survivors": int.from_bytes(bitmap, "little").bit_count(),
             "terminated": ended,
         }
-        for name, value in shown_values.items():
-            if said.get(name) != value or isinstance(said.get(name), bool) != isinstance(value, bool):
-                raise Refused(f"the reading says otherwise of session `{session_id}`", f"{place}.{name}")
-        self._check_listed(
-            said.get("survivors"), bitmap, universe, take_path(record["universe_path"], f"{place}.universe_path")
-        )
-        rest = {name: said.get(name) for name in ("active_obligation_id", "concluded")}
-        rest |= {name: said[name] for name in ("survivor_attributes", "independent", "agents") if name in said}
-        self._rest_on(f"of `{session_id}`, the reading says truly: {write_compact(rest)}")
-        return f"on session `{session_id}` after event {event.entry['seq']}, with {said['n_survivors']} survivors"
+        for key, value in shown_values.items():
+            if said.get(key) != value or isinstance(said.get(key), bool) != isinstance(value, bool):
+                raise Refused(f"the reading says otherwise of session {name}", f"{place}.{key}")
+        path = take_path(record["universe_path"], f"{place}.universe_path")
+        self._check_listed(said.get("survivors"), bitmap, universe, path, f"{place}.universe_path")
+        rest = {key: said.get(key) for key in ("active_obligation_id", "concluded")}
+        rest |= {key: said[key] for key in ("survivor_attributes", "independent", "agents") if key in said}
+        self._leave_open(f"what the entry says beside the survivors of {name}: {write_compact(rest)}")
+        return f"on session {name} after event {event.seq}, with {said['n_survivors']} survivors"
 
     def _read_bitmap(self, value: Any, universe: Tree, event: Included, place: str) -> bytes:
         """The bits of all survivors to which an event commits."""
@@ -997,8 +1155,7 @@ class ProofCheck:
         event.check_commitment("after", build_levels(leaves)[-1][0], f"{place}.event")
         return bitmap
 
-    def _check_listed(self, survivors: Any, bitmap: bytes, universe: Tree, path: bytes) -> None:
-        place = "readings.universe_path"
+    def _check_listed(self, survivors: Any, bitmap: bytes, universe: Tree, path: bytes, place: str) -> None:
         count = int.from_bytes(bitmap, "little").bit_count()
         if survivors is None or survivors == []:
             if path or (survivors == [] and count):
@@ -1014,29 +1171,53 @@ class ProofCheck:
             raise Refused("the reading lists others than the survivors", place)
 
 
+def check_declaration(entry: dict[str, Any], universe: Tree, place: str) -> None:
+    """The first entry of a session declares this universe: ids in order, each once, under this root."""
+    if (entry["seq"], entry["verb"]) != (0, "DECLARE_SESSION"):
+        raise Refused("not the declaration of a session", place)
+    ids = take_ids(look_up(entry, "payload", "hypotheses"), f"{place}.entry.payload.hypotheses")
+    outcome = {"universe_root": universe.root.hex(), "universe_size": universe.size}
+    if write_compact(entry.get("outcome")) != write_compact(outcome):
+        raise Refused("the declaration commits to another universe", f"{place}.entry.outcome")
+    if len(ids) != universe.size or hash_universe(ids) != universe.root:
+        raise Refused("the declaration commits to other ids than it lists", f"{place}.entry.payload.hypotheses")
+
+
+def hash_universe(ids: Iterable[str]) -> bytes:
+    return build_levels([leaf(name.encode()) for name in ids])[-1][0]
+
+
 def look_up(record: Any, *names: str) -> Any:
     for name in names:
         record = record.get(name) if isinstance(record, dict) else None
     return record
 
 
-def list_eliminated(event: Included, flip: Flip, place: str) -> list[str]:
-    """The ids that an entry eliminated, one for each bit that was cleared."""
-    ids = take_ids(look_up(event.entry, "delta", "eliminated"), f"{place}.entry.delta.eliminated")
-    if len(ids) != len(flip.cleared):
-        raise Refused("not as many ids as bits were cleared", f"{place}.entry.delta.eliminated")
-    return ids
-
-
-def is_refusal(entry: dict[str, Any], *, of_space: bool) -> bool:
+def is_refusal(entry: dict[str, Any]) -> bool:
+    """Whether an entry records that something was denied, in a session or in a space."""
     outcome = entry.get("outcome")
-    if of_space:
+    if entry["stream_id"].startswith(SPACE_PREFIX):
         decision = look_up(outcome, "decision")
-        denied = look_up(decision, "verdict") == "deny" and look_up(decision, "observed") is not True
-        return look_up(outcome, "granted") is False or denied
+        denied: bool = look_up(decision, "verdict") == "deny" and look_up(decision, "observed") is not True
+        return denied or look_up(outcome, "granted") is False
     if entry["verb"] == "DECLARE_CONCLUSION":
         return look_up(outcome, "accepted") is False
     return entry["verb"] in {"REQUEST_EXIT", "REQUEST_TERMINATION"} and look_up(outcome, "approved") is False
+
+
+def is_permission(entry: dict[str, Any]) -> bool:
+    """Whether an entry of a space records that a proposal was allowed."""
+    allows: bool = look_up(entry, "outcome", "decision", "verdict") == "allow"
+    return allows and entry["stream_id"].startswith(SPACE_PREFIX) and not is_refusal(entry)
+
+
+def list_readings(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """What sessions said, as an entry of a space records it."""
+    place, recorded = "event.entry.payload.belief", look_up(entry, "payload", "belief")
+    readings = take_list([] if recorded is None else recorded, place)
+    if not all(isinstance(each, dict) for each in readings):
+        raise Refused("not an object", place)
+    return readings
 
 
 # --- streams, entry by entry: docs/reference/export.md ---
@@ -1137,7 +1318,7 @@ class Stream(ABC):
         expected = {"stream_id": self.name, "seq": self.size, "prev_event_hash": self.head.hex()}
         for name, value in expected.items():
             if entry.get(name) != value or isinstance(entry[name], bool):
-                raise Refused(f"not `{value}`, which follows from the entries before", name)
+                raise Refused(f"not {quote(str(value))}, which follows from the entries before", name)
         if not TIMESTAMP.fullmatch(take_text(entry.get("ts"), "ts")):
             raise Refused("not of the form YYYY-MM-DDThh:mm:ss.ffffffZ", "ts")
         self.occur_once("event_id", take_text(entry.get("event_id"), "event_id"))
@@ -1423,7 +1604,7 @@ class Session(Stream):
             self._check_attributes(payload["hypothesis_attributes"], frozenset(universe))
         self.survivors = Survivors(universe)
         self._attributes = payload.get("hypothesis_attributes", {})
-        self.universe_root = build_levels([leaf(name.encode()) for name in universe])[-1][0]
+        self.universe_root = hash_universe(universe)
         return Effect({"universe_root": self.universe_root.hex(), "universe_size": len(universe)}, [])
 
     def _take_policy(self, policy: Any) -> None:
@@ -1668,9 +1849,10 @@ class Space(Stream):
 
     HAS_EVEN_DIGESTS = True
 
-    def __init__(self, name: str, claims: Claims, place: Callable[[], Place]) -> None:
+    def __init__(self, name: str, claims: Claims, undecided: Counter[str], place: Callable[[], Place]) -> None:
         super().__init__(name)
         self._claims = claims
+        self._undecided = undecided
         self._place = place
         self._state: dict[str, str] = {}
         self._snapshot_id = NO_HASH
@@ -1694,6 +1876,7 @@ class Space(Stream):
             self._snapshot_id = event_hash.hex()
         else:
             self._check_decision(entry["outcome"].get("decision"))
+            self._undecided[entry["verb"]] += 1
         if entry["verb"] == "PROPOSE":
             proposal_id = take_text(
                 look_up(entry["payload"], "proposal", "proposal_id"), "payload.proposal.proposal_id"
@@ -1733,7 +1916,7 @@ class Space(Stream):
         unset = take_list(changes.get("unset", []), "outcome.changes.unset")
         for name in unset:
             if self._state.pop(take_text(name, "outcome.changes.unset"), None) is None:
-                raise Refused(f"`{name}` is not in the state", "outcome.changes.unset")
+                raise Refused(f"{quote(name)} is not in the state", "outcome.changes.unset")
         if changes:
             self._snapshot_id = event_hash.hex()
             if any(name.startswith(("policy.", "constraint.")) for name in [*changes.get("set", {}), *unset]):
@@ -1818,11 +2001,16 @@ class ExportCheck:
         self._tree = GrowingTree()
         self._line = 0
         self._counted = False
+        # Of each stream that has grown since a head of it was kept: by how many entries.
+        self._grown: list[int] = []
         self.streams: dict[str, Located] = {}
         self.figures = dict.fromkeys(
             ("sessions", "spaces", "kits", "names", "events", "readings", "digests", "key_ids"), 0
         )
+        self.rests_on: list[str] = []
         self.not_checked: list[str] = []
+        # The entries of spaces whose outcomes nothing here decides again, by verb.
+        self._undecided: Counter[str] = Counter()
 
     def run(self) -> None:
         """Refused at the first bad place, Unreadable where other software wrote it."""
@@ -1876,7 +2064,7 @@ class ExportCheck:
         stream = self._stream
         stream.append(event_hash, raw)
         self._tree.append(event_hash)
-        self._known.check_head(stream.name, Head(stream.size - 1, event_hash), "event_hash")
+        self._known.knows_head(stream.name, Head(stream.size - 1, event_hash), "event_hash")
         kept = [each for each in self._known.trees.get(stream.name, []) if each.size == stream.size]
         if kept:
             self._known.knows_tree(stream.name, Tree(stream.size, self._tree.root()), "event_hash")
@@ -1884,14 +2072,17 @@ class ExportCheck:
 
     def _open_stream(self, name: str) -> Stream:
         if name in self.streams:
-            raise Refused(f"`{name}` occurs for the second time", "stream_id")
+            raise Refused(f"{quote(name)} occurs for the second time", "stream_id")
         if name.startswith(RESERVED_PREFIXES):
-            raise Refused(f"`{name}` is never exported", "stream_id")
+            raise Refused(f"{quote(name)} is never exported", "stream_id")
         if name.startswith(SPACE_PREFIX):
-            return Space(name, self._claims, lambda: Place(self._line, name, self._stream.size if self._stream else 0))
+            return Space(name, self._claims, self._undecided, lambda: self._place(name))
         if name == NAMES_STREAM:
             return CaseNames(name)
         return KitContents(name) if name.startswith(KIT_PREFIX) else Session(name)
+
+    def _place(self, name: str) -> Place:
+        return Place(self._line, name, self._stream.size if self._stream else 0)
 
     def _end_stream(self, record: dict[str, Any]) -> None:
         stream = self._stream
@@ -1903,10 +2094,11 @@ class ExportCheck:
             raise Refused("not the seq of the last entry", "head_seq")
         if take_hex(record["head_hash"], "head_hash") != stream.head:
             raise Refused("not the hash of the last entry", "head_hash")
-        sizes = [each.seq + 1 for each in self._known.heads.get(stream.name, [])]
-        sizes += [each.size for each in self._known.trees.get(stream.name, [])]
-        if max(sizes, default=0) > stream.size:
-            raise Refused(f"truncated: it had {max(sizes)} entries when its head was kept", "head_seq")
+        kept = max(self._known.list_sizes(stream.name), default=0)
+        if kept > stream.size:
+            raise Refused(f"truncated: it had {kept} entries when its head was kept", "head_seq")
+        if 0 < kept < stream.size:
+            self._grown.append(stream.size - kept)
         if isinstance(stream, Session):
             self._check_universe(stream)
         self.streams[stream.name] = self._begin._replace(size=stream.size)
@@ -1938,7 +2130,7 @@ class ExportCheck:
             self._compare_session(session_id)
         for session_id, (ts, place) in claims.absences.items():
             if session_id in self.streams and self.streams[session_id].first_ts < ts:
-                raise Refused(f"`{session_id}` was there at that time", "payload.belief", **place._asdict())
+                raise Refused(f"{quote(session_id)} was there at that time", "payload.belief", **place._asdict())
         for origin, place in claims.forks:
             if origin["session_id"] in self.streams:
                 self._compare_fork(origin, place)
@@ -1959,15 +2151,15 @@ class ExportCheck:
             for text, place in readings.get(session.size - 1, {}).items():
                 without = look_up(json.loads(text), "independent", "actor_id")
                 if text != write_compact(session.read_reading(entry, without)):
-                    raise Refused(f"not what `{session_id}` says", "payload.belief", **place._asdict())
+                    raise Refused(f"not what {quote(session_id)} says", "payload.belief", **place._asdict())
                 self.figures["readings"] += 1
             if entry["verb"] == "DECLARE_CONCLUSION" and entry["outcome"]["accepted"]:
                 conclusions.pop(entry["event_id"], None)
         beyond = [place for seq in readings if seq >= session.size for place in readings[seq].values()]
         for place in sorted(beyond)[:1]:
-            raise Refused(f"`{session_id}` has no such entry", "payload.belief.head_seq", **place._asdict())
+            raise Refused(f"{quote(session_id)} has no such entry", "payload.belief.head_seq", **place._asdict())
         for place in sorted(conclusions.values())[:1]:
-            what = f"not an accepted conclusion of `{session_id}`"
+            what = f"not an accepted conclusion of {quote(session_id)}"
             raise Refused(what, "payload.evidence.confirmed_by_event_id", **place._asdict())
 
     def _compare_fork(self, origin: dict[str, Any], place: Place) -> None:
@@ -1982,7 +2174,7 @@ class ExportCheck:
         for seq, (our, their) in enumerate(zip(ours[0], theirs[0], strict=True)):
             if our != their:
                 where = {**place._asdict(), "seq": seq, "line": place.line + seq}
-                raise Refused(f"not what `{origin['session_id']}` was asked", "payload", **where)
+                raise Refused(f"not what {quote(origin['session_id'])} was asked", "payload", **where)
         first = Stream.read_entry(*next(self._read_entries(origin["session_id"], self._file)))
         earlier = look_up(first, "payload", "origin", "declared_by") or []
         if origin["declared_by"] != list(dict.fromkeys([*earlier, look_up(first, "actor", "id")])):
@@ -2017,23 +2209,33 @@ class ExportCheck:
 
     def _list_what_is_open(self) -> None:
         claims, notes, figures = self._claims, self.not_checked, self.figures
-        if figures["spaces"]:
-            notes.append(f"whether the decisions of {figures['spaces']} spaces follow from their rules")
+        if self._undecided:
+            verbs = ", ".join(f"{count} {verb}" for verb, count in sorted(self._undecided.items()))
+            notes.append(
+                f"the outcomes of {self._undecided.total()} entries of {figures['spaces']} spaces ({verbs}): whether"
+                " their verdicts, traces, approvals, budgets, capabilities and changes of the state follow from what"
+                " was asked and from the policy; `cmbs import` and `cmbs verify` decide them again"
+            )
         missing = {*claims.readings, *claims.conclusions, *claims.absences} - {*self.streams}
         if missing:
             notes.append(f"what spaces say of {len(missing)} sessions that are not in the file")
         for origin, place in claims.forks:
             if origin["session_id"] not in self.streams:
-                notes.append(f"the origin of the fork `{place.stream}`, which is not in the file")
+                notes.append(f"the origin of the fork {quote(place.stream)}, which is not in the file")
         if figures["digests"]:
             notes.append(f"{figures['digests']} digests of states")
         if figures["key_ids"]:
             notes.append(
                 f"whether the keys of {figures['key_ids']} entries were good: the register of keys is never exported"
             )
-        unkept = len({*self.streams} - {*self._known.heads, *self._known.trees})
+        unkept = sum(not self._known.list_sizes(name) for name in self.streams)
         if unkept:
-            notes.append(f"whether {unkept} streams go on after their last entry: no head of them was kept")
+            self.rests_on.append(f"{unkept} streams are those of the server, and whole: no head of them was kept")
+        if self._grown:
+            self.rests_on.append(
+                f"the last {sum(self._grown)} entries of {len(self._grown)} streams, which are newer than their kept"
+                " heads, are those of the server, and no later ones are missing"
+            )
 
 
 # --- files, output and the command line ---
@@ -2056,15 +2258,15 @@ class Report:
 
     def describe(self) -> Iterator[str]:
         if self.status != "good":
-            yield f"{'bad ' if self.status == 'bad' else 'unreadable'} {self.file}: {self.problem}"
+            yield f"{'bad ' if self.status == 'bad' else 'unreadable'} {escape(self.file)}: {self.problem}"
             return
         if self.kind == "export":
             some = [name for name in ("kits", "names") if self.figures[name]]
             names = ("sessions", "spaces", *some, "events", "readings")
             figures = ", ".join(f"{self.figures[name]} {name}" for name in names)
-            yield f"good {self.file}: export, {figures}"
+            yield f"good {escape(self.file)}: export, {figures}"
         else:
-            yield f"good {self.file}: {self.kind}: {self.statement}"
+            yield f"good {escape(self.file)}: {self.kind}: {self.statement}"
         yield from (f"if   {each}" for each in self.rests_on)
         yield from (f"not checked offline: {each}" for each in self.not_checked)
 
@@ -2074,7 +2276,7 @@ def is_export(start: bytes) -> bool:
     return re.match(rb'\s*\{\s*"(?:format"\s*:\s*"%b|event_hash"|end_of")' % names, start) is not None
 
 
-def check_file(file: IO[bytes], report: Report, known: Known) -> None:
+def check_file(file: IO[bytes], report: Report, known: Known, asked: Question) -> None:
     """Check one open file; what its first line begins with says which kind it is of."""
     start = file.readline(MAX_PROOF_BYTES)
     file.seek(0)
@@ -2083,13 +2285,15 @@ def check_file(file: IO[bytes], report: Report, known: Known) -> None:
         check = ExportCheck(file, known)
         check.run()
         report.figures, report.not_checked, report.streams = check.figures, check.not_checked, [*check.streams]
+        report.rests_on = check.rests_on
         return
     data = file.read(MAX_PROOF_BYTES + 1)
     if re.search(rb'"cmbs(?:/[0-9]+/proof|-proof/[0-9]+)"', data) is None or len(data) > MAX_PROOF_BYTES:
         raise Unreadable(f"neither an export nor a proof of the format `{FORMAT}`")
     report.kind = "proof"
     proven = ProofCheck(known).check(decode_text(data))
-    report.kind, report.statement, report.rests_on = proven.kind, proven.statement, proven.rests_on
+    report.kind, report.statement, report.not_checked = proven.kind, proven.statement, proven.not_checked
+    report.rests_on = proven.hold_against(asked)
 
 
 @contextmanager
@@ -2105,12 +2309,12 @@ def open_twice(name: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def check_path(name: str, known: Known) -> Report:
+def check_path(name: str, known: Known, asked: Question) -> Report:
     """Check one file, and say what was found; nothing that a file holds makes this raise."""
     report = Report(name)
     try:
         with open_twice(name) as file:
-            check_file(file, report, known)
+            check_file(file, report, known, asked)
     except Refused as refused:
         report.status, report.problem = "bad", refused.describe()
         report.place = {key: value for key, value in refused.place.items() if value is not None}
@@ -2135,8 +2339,8 @@ def load_kept(text: str, known: Known) -> None:
             raise Refused("not an object")
         if "format" in document:
             check_format(document, PROOF_FORMAT if "note" in document else HEADS_FORMAT)
-        if {*document} & {"streams", "universes"}:
-            load_anchors(take_fields(document, "", "", "streams universes"), known)
+        if {*document} & {"streams", "universes", "heads"}:
+            load_anchors(take_fields(document, "", "", "streams universes heads"), known)
         elif "format" in document and "note" in document:
             known.checkpoints.append(Note.parse(take_text(document["note"], "note")))
             ProofCheck(known).check(json.dumps(document))
@@ -2156,6 +2360,11 @@ def load_anchors(anchors: dict[str, Any], known: Known) -> None:
         known.trees.setdefault(stream_id, []).extend(tree(each) for each in take_list(trees, "streams"))
     for session_id, universe in (take_object(anchors.get("universes"), "universes") or {}).items():
         known.universes[session_id] = tree(universe)
+    for stream_id, heads in (take_object(anchors.get("heads"), "heads") or {}).items():
+        for head in take_list(heads, "heads"):
+            take_fields(head, "kept", "seq event_hash")
+            kept = Head(take_number(head["seq"], "kept.seq"), take_hex(head["event_hash"], "kept.event_hash"))
+            known.heads.setdefault(stream_id, []).append(kept)
 
 
 def load_known(options: argparse.Namespace) -> Known:
@@ -2178,12 +2387,14 @@ def check_checkpoints(known: Known, names: Sequence[str]) -> list[Report]:
     reports = []
     for note in known.checkpoints:
         report = Report(", ".join(names), "checkpoint")
-        report.statement = f"the log `{note.origin}` had {note.tree.size} records"
+        report.statement = f"the log {quote(note.origin)} had {note.tree.size} records"
         try:
             if known.keys:
                 known.believes(note)
             else:
-                known.unchecked.append(f"signature not checked: `{note.origin}` at size {note.tree.size} (no --key)")
+                known.unchecked.append(
+                    f"signature not checked: {quote(note.origin)} at size {note.tree.size} (no --key)"
+                )
         except Refused as refused:
             report.status, report.problem, report.place = "bad", refused.describe(), {"field": "note"}
         reports.append(report)
@@ -2195,20 +2406,23 @@ def verify(options: argparse.Namespace) -> tuple[int, list[Report], list[str]]:
     known = load_known(options)
     reports = check_checkpoints(known, [*options.heads, *options.checkpoint])
     # Exports last: records of checkpoints say which heads their streams must have.
-    found = {name: check_path(name, known) for name in sorted(options.files, key=reads_late)}
+    asked = Question(options.kind, options.stream, options.at, options.hypothesis)
+    found = {name: check_path(name, known, asked) for name in sorted(options.files, key=reads_late)}
     reports += [found[name] for name in options.files]
     exports = [each for each in reports if each.kind == "export" and each.status == "good"]
     if exports:
         there = {name for each in exports for name in each.streams}
         for name in sorted({*known.heads, *known.trees} - there):
             if not name.startswith(RESERVED_PREFIXES):
-                known.unchecked.append(f"`{name}`, of which a head was kept, is in none of the files")
+                known.unchecked.append(f"{quote(name)}, of which a head was kept, is in none of the files")
     statuses = {each.status for each in reports}
     if "bad" in statuses:
         return BAD, reports, known.unchecked
     if "unreadable" in statuses:
         return UNREADABLE, reports, known.unchecked
-    return INCOMPLETE if known.unchecked else GOOD, reports, known.unchecked
+    if known.unchecked:
+        return INCOMPLETE, reports, known.unchecked
+    return UNANCHORED if any(each.rests_on for each in reports) else GOOD, reports, known.unchecked
 
 
 def reads_late(name: str) -> bool:
@@ -2232,12 +2446,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--heads", action="append", default=[], metavar="KEPT", help="heads or roots that you kept")
     parser.add_argument("--checkpoint", action="append", default=[], metavar="NOTE", help="a checkpoint that you kept")
     parser.add_argument("--key", action="append", default=[], metavar="VKEY", help="the public key of the log")
+    asked = parser.add_argument_group("what the proofs are to answer; what they leave open is a condition, exit code 4")
+    asked.add_argument("--kind", metavar="KIND", help="the kind of proof, like membership")
+    asked.add_argument("--stream", metavar="STREAM", help="the session, or a space as space:ID")
+    asked.add_argument("--at", type=int, metavar="SEQ", help="the seq of the event; of consistency, the last older one")
+    asked.add_argument("--hypothesis", metavar="ID", help="the hypothesis of a membership or an elimination")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_intermixed_args(arguments)
     try:
         code, reports, unchecked = verify(options)
     except Unreadable as exc:
-        code, reports, unchecked = UNREADABLE, [Report(str(exc), status="unreadable", problem="cannot be read")], []
+        code, reports, unchecked = UNREADABLE, [Report("arguments", status="unreadable", problem=str(exc))], []
     if options.json:
         files = [{**vars(each), "streams": len(each.streams)} for each in reports]
         sys.stdout.write(json.dumps({"exit_code": code, "files": files, "unchecked": unchecked}) + "\n")

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import msgspec
 
-from cmbs.audit.kernel.verify import Tree
 from cmbs.audit.proofs import Anchored, AnchorSource
-from cmbs.errors import BeliefServerError, InvalidProof, LedgerCorrupt, RecordNotFound, StoreUnavailable
-from cmbs.transparency.kernel.checkpoint import check_signature
-from cmbs.transparency.kernel.documents import verify_record
-from cmbs.transparency.kernel.faults import Fault
-from cmbs.transparency.kernel.notes import Note
-from cmbs.transparency.kernel.published import LogKey, RecordProof
+from cmbs.errors import LedgerCorrupt, RecordNotFound, StoreUnavailable
 from cmbs.transparency.notary import Notary
 
 
@@ -35,24 +26,6 @@ def anchor_by(notary: Notary) -> AnchorSource:
         return None if record is None or record.size < least_size else record
 
     return find
-
-
-def check_by(keys: Sequence[LogKey]) -> Callable[[str, Tree, Mapping[str, Any]], bool]:
-    """Whether a checkpoint that one of these keys signed vouches for a stream; InvalidProof where it does not."""
-
-    def check(stream_id: str, tree: Tree, anchor: Mapping[str, Any]) -> bool:
-        try:
-            proof = msgspec.convert(dict(anchor), RecordProof)
-            found = check_signature(Note.parse(proof.note), keys) or verify_record(proof)
-        except (msgspec.ValidationError, BeliefServerError) as exc:
-            raise InvalidProof(f"the anchor of `{stream_id}` is no record of a signed log: {exc}") from exc
-        if isinstance(found, Fault):
-            raise InvalidProof(f"the anchor of `{stream_id}`: {found}")
-        if (found.stream_id, found.size, found.root) != (stream_id, tree.size, tree.root.hex()):
-            raise InvalidProof(f"the anchor of `{stream_id}` is of `{found.stream_id}` at size {found.size}")
-        return True
-
-    return check
 
 
 def _read_record(notary: Notary, stream_id: str) -> Anchored | None:

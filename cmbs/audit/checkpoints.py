@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Protocol
 
 from cmbs.audit.kernel.documents import Consistency, read_proof
-from cmbs.audit.kernel.verify import verify_proof
+from cmbs.audit.proof_check import verify_proof
 from cmbs.errors import InvalidProof
 from cmbs.spi import is_reserved
 from cmbs.substrate.kernel.events import STREAM_PREFIX

@@ -19,7 +19,7 @@ from cmbs.ledger.merkle import CompactRange
 from cmbs.spi import AuditLog
 from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.transparency.kernel.checkpoint import Checkpoint, check_signature
-from cmbs.transparency.kernel.documents import verify_record
+from cmbs.transparency.kernel.documents import read_note, verify_record
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.published import (
@@ -100,7 +100,7 @@ def _read_line(kept: Kept, content: Any) -> None:
     document = msgspec.convert(content, kind)
     if isinstance(document, RecordProof):
         kept.proofs.append(document)
-    kept.notes.append(Note.parse(document.note))
+    kept.notes.append(read_note(document))
 
 
 def find_faults(log: AuditLog, kept: Kept, keys: Sequence[LogKey] = ()) -> list[Fault]:

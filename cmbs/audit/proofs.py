@@ -2,7 +2,7 @@
 
 All of it is held against the verified tree of its stream. Without one, the whole chain is followed first.
 
-Every document is verified by `cmbs.audit.kernel.verify` before it is handed out. A false statement has no document:
+Every document is verified by `cmbs.audit.proof_check` before it is handed out. A false statement has no document:
 Conflict says what is so instead.
 """
 
@@ -34,14 +34,7 @@ from cmbs.audit.kernel.documents import (
     TreeHead,
     UniverseRoot,
 )
-from cmbs.audit.kernel.verify import (
-    Entry,
-    is_permission,
-    is_refusal,
-    read_entry,
-    readings_of,
-    verify_proof,
-)
+from cmbs.audit.proof_check import verify_proof
 from cmbs.belief.kernel.survivors import BLOCK_BITS, Survivors
 from cmbs.errors import (
     Conflict,
@@ -56,6 +49,7 @@ from cmbs.errors import (
 from cmbs.ledger import Head
 from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.proofs import BlockTree, TreePaths
+from cmbs.offline_verifier import Refused, is_permission, is_refusal, list_readings, look_up, read_entry
 from cmbs.spi import AuditLog
 from cmbs.streams.reading import read_block, read_chain
 from cmbs.streams.reading import read_entry as read_verified_entry
@@ -165,6 +159,7 @@ class Prover:
                 hypothesis_id,
                 stream.include(seq),
                 stream.universe(),
+                _join(history.universe.path([position])),
                 _block_at(survivors, position),
                 stream.include(cause),
                 _flip(history, stream.read(cause)),
@@ -173,19 +168,16 @@ class Prover:
 
     def transition(self, session_id: str, seq: int, *, recorded: bool = False) -> Transition:
         """Event `seq` changed exactly what it says; with `recorded`, its entry and its place in the stream too."""
-        stream = self._open(session_id, seq + 1)
+        stream, history = self._open(session_id, seq + 1), self._history(session_id, seq)
         entry = stream.read(seq)
-        document = Transition(
-            FORMAT,
-            session_id,
-            seq,
-            bytes.fromhex(entry.prev_event_hash),
-            bytes.fromhex(entry.survivors_before_hash),
-            bytes.fromhex(entry.survivors_after_hash),
-            _flip(self._history(session_id, seq), entry),
-            Recorded(stream.head, stream.include(seq)) if recorded else None,
-        )
-        return _check(session_id, seq, document)
+        flip = _flip(history, entry)
+        evidence = None
+        if recorded:
+            path = _join(history.universe.path(flip.cleared)) if flip.cleared else b""
+            evidence = Recorded(stream.head, stream.include(seq), stream.universe(), path)
+        hashes = ("prev_event_hash", "survivors_before_hash", "survivors_after_hash")
+        previous, before, after = (bytes.fromhex(entry.get(name, "")) for name in hashes)
+        return _check(session_id, seq, Transition(FORMAT, session_id, seq, previous, before, after, flip, evidence))
 
     def refusal(self, stream_id: str, seq: int) -> Refusal:
         """What event `seq` asked for was denied; Conflict where it was not."""
@@ -203,8 +195,8 @@ class Prover:
         if not is_permission(entry):
             raise _refuse(entry, "allows nothing")
         try:
-            readings = [self._prove_reading(stream_id, seq, reading) for reading in readings_of(entry)]
-        except (InvalidProof, KeyError, TypeError, ValueError) as exc:
+            readings = [self._prove_reading(stream_id, seq, reading) for reading in list_readings(entry)]
+        except (Refused, KeyError, TypeError, ValueError) as exc:
             raise LedgerCorrupt(stream_id, seq, f"its belief readings are malformed: {exc}") from exc
         return _check(stream_id, seq, Decision(FORMAT, stream.head, stream.include(seq), readings))
 
@@ -232,7 +224,7 @@ class Prover:
         cause = history.find_elimination(hypothesis_id)
         if cause is None:
             raise LedgerCorrupt(stream.head.id, seq, f"`{hypothesis_id}` is gone, and no event eliminated it")
-        event_id = stream.read(cause).event_id
+        event_id = stream.read(cause)["event_id"]
         return Conflict(
             f"`{hypothesis_id}` did not survive event {seq}: event {cause} (`{event_id}`) eliminated it",
             {"hypothesis_id": hypothesis_id, "seq": seq, "eliminated_by": {"seq": cause, "event_id": event_id}},
@@ -308,12 +300,12 @@ class _Stream:
                 raise LedgerCorrupt(self._id, seq, str(exc)) from exc
         return self._texts[seq]
 
-    def read(self, seq: int) -> Entry:
+    def read(self, seq: int) -> dict[str, Any]:
         """What an entry says."""
         try:
-            return read_entry(self.text(seq))
-        except InvalidProof as exc:
-            raise LedgerCorrupt(self._id, seq, str(exc)) from exc
+            return read_entry(self.text(seq), "entry")
+        except Refused as refused:
+            raise LedgerCorrupt(self._id, seq, f"not an entry: {refused.describe()}") from refused
 
     def include(self, seq: int) -> Included:
         """An entry and its path."""
@@ -339,16 +331,17 @@ def _check(stream_id: str, seq: int, document: P) -> P:
     return document
 
 
-def _flip(history: BeliefHistory, entry: Entry) -> Flip:
+def _flip(history: BeliefHistory, entry: Mapping[str, Any]) -> Flip:
     """The bits that an entry says it cleared, and the blocks that held them before."""
-    ids = entry.delta.get("eliminated") or []
+    ids = look_up(entry, "delta", "eliminated") or []
     if not ids:
         return Flip(len(history.universe), [], b"", b"")
     try:
         cleared = sorted(history.universe.position(each) for each in ids)
     except KeyError as exc:
-        raise LedgerCorrupt(entry.stream_id, entry.seq, f"it eliminated {exc}, which is not in the universe") from exc
-    before = history.survivors_at(entry.seq - 1)
+        reason = f"it eliminated {exc}, which is not in the universe"
+        raise LedgerCorrupt(entry["stream_id"], entry["seq"], reason) from exc
+    before = history.survivors_at(entry["seq"] - 1)
     numbers = sorted({position // BLOCK_BITS for position in cleared})
     return Flip(len(history.universe), cleared, before.blocks(numbers), _join(before.path(numbers)))
 
@@ -373,6 +366,6 @@ def _join(path: Iterable[bytes]) -> bytes:
     return b"".join(path)
 
 
-def _refuse(entry: Entry, what: str) -> Conflict:
-    details = {"seq": entry.seq, "event_id": entry.event_id, "verb": entry.verb}
-    return Conflict(f"event {entry.seq} (`{entry.event_id}`, {entry.verb}) {what}", details)
+def _refuse(entry: Mapping[str, Any], what: str) -> Conflict:
+    details = {name: entry[name] for name in ("seq", "event_id", "verb")}
+    return Conflict(f"event {entry['seq']} (`{entry['event_id']}`, {entry['verb']}) {what}", details)

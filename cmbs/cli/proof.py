@@ -8,18 +8,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from cmbs.audit.anchors import check_by
 from cmbs.audit.kernel.documents import Proof, write_proof
-from cmbs.audit.kernel.verify import Anchors, Tree, verify_proof
+from cmbs.audit.proof_check import read_known, verify_proof
 from cmbs.audit.proofs import Prover
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.checkpoint import KeyOption, KeysOption, read_trusted_keys
+from cmbs.cli.checkpoint import KeyOption, KeysOption, read_file, read_trusted_keys
 from cmbs.cli.output import STANDARD_INPUT, err, existing_store, failing_cleanly, out, read_input
 from cmbs.errors import InvalidRequest, SessionNotFound, SpaceNotFound
-from cmbs.ledger import Head
+from cmbs.offline_verifier import UNANCHORED, Question
 from cmbs.spi import AuditLog
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 
@@ -125,63 +123,45 @@ def decision(
 @app.command()
 def check(
     file: Annotated[str, typer.Argument(help="The proof; - is standard input.", metavar="FILE")],
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="What it is to prove, like `membership`.", metavar="KIND")
+    ] = None,
+    stream: Annotated[
+        str | None, typer.Option("--stream", help="Of which session, or space as `space:ID`.", metavar="STREAM")
+    ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", min=0, help="Of which event; of `consistency`, the last of the older log.", metavar="SEQ"),
+    ] = None,
+    hypothesis: Annotated[
+        str | None, typer.Option("--hypothesis", help="Of which hypothesis, where it is of one.", metavar="ID")
+    ] = None,
     anchors: Annotated[
-        Path | None, typer.Option("--anchors", help="What you know yourself: roots that you kept.", metavar="FILE")
+        list[Path] | None,
+        typer.Option("--anchors", help="What you kept: roots, heads, universes, checkpoints.", metavar="FILE"),
     ] = None,
     key: KeyOption = None,
     keys: KeysOption = None,
 ) -> None:
-    """Check a proof, and say what it proves and what that rests on.
+    """Check a proof: what it proves, whether that is what you ask, and what it rests on.
 
-    With the public key of a server, a proof that carries a signed checkpoint rests on that signature alone.
+    Exit code 0 only where you said what you ask and nothing is left to believe but what you gave; 4 where the proof is
+    good and something is left, in lines that begin with `if`.
     """
     with failing_cleanly():
         text = read_input(file, MAX_PROOF_BYTES)
         if len(text) > MAX_PROOF_BYTES:
             raise InvalidRequest(f"a proof has at most {MAX_PROOF_BYTES} bytes")
-        known = Anchors() if anchors is None else _read_anchors(anchors)
-        if key or keys:
-            known = known._replace(check_anchor=check_by(read_trusted_keys(key, keys)))
-        verified = verify_proof(text, known)
+        trusted = read_trusted_keys(key, keys) if key or keys else []
+        known = read_known((read_file(str(each)) for each in anchors or ()), trusted)
+        verified = verify_proof(text, known, Question(kind, stream, at, hypothesis))
     out.print(f"good {verified.kind}: {verified.statement}")
     for each in verified.rests_on:
         out.print(f"if   {each}")
-
-
-class _Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    size: int
-    root: str
-
-
-class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    seq: int
-    event_hash: str
-
-
-class _Anchors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    streams: dict[str, list[_Tree]] = {}
-    universes: dict[str, _Tree] = {}
-    heads: dict[str, list[_Head]] = {}
-
-
-def _read_anchors(file: Path) -> Anchors:
-    """Roots and heads by stream, and universes by session, in hexadecimal, as `cmbs proof check` prints them."""
-    try:
-        kept = msgspec.json.decode(file.read_bytes(), type=_Anchors)
-        return Anchors(
-            {name: [_as_tree(tree) for tree in trees] for name, trees in kept.streams.items()},
-            {name: _as_tree(tree) for name, tree in kept.universes.items()},
-            heads={
-                name: [Head(each.seq, bytes.fromhex(each.event_hash)) for each in heads]
-                for name, heads in kept.heads.items()
-            },
-        )
-    except (msgspec.DecodeError, ValueError) as exc:
-        raise InvalidRequest(f"`{file}` has no anchors: {exc}") from exc
-
-
-def _as_tree(tree: _Tree) -> Tree:
-    return Tree(tree.size, bytes.fromhex(tree.root))
+    for each in verified.not_checked:
+        out.print(f"not checked: {each}")
+    if verified.rests_on:
+        raise typer.Exit(UNANCHORED)
 
 
 @contextmanager

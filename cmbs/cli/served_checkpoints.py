@@ -11,7 +11,7 @@ from cmbs.client import Client
 from cmbs.errors import EventNotFound, LedgerCorrupt, SessionNotFound, SpaceNotFound
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.transparency.kernel.checkpoint import parse_keys
-from cmbs.transparency.kernel.documents import parse_path
+from cmbs.transparency.kernel.documents import parse_path, read_note
 from cmbs.transparency.kernel.faults import Fault, FaultKind, read_admission
 from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.published import LogKeys
@@ -27,7 +27,7 @@ class ServedCheckpoints:
     def checkpoint(self) -> Note | Fault:
         """The last checkpoint, or why there is none."""
         try:
-            return Note.parse(self._client.get_checkpoint().note)
+            return read_note(self._client.get_checkpoint())
         except LedgerCorrupt as exc:
             return _read_admission(exc)
 
@@ -41,7 +41,7 @@ class ServedCheckpoints:
             proof = self._client.prove_consistency(from_=size)
         except LedgerCorrupt as exc:
             return _read_admission(exc)
-        return Note.parse(proof.note), parse_path(proof.path)
+        return read_note(proof), parse_path(proof.path)
 
     def growth(self, record: HeadRecord) -> bytes | Fault:
         """What is to prove that a session or a space still begins with what was recorded of it."""

@@ -270,7 +270,7 @@ def first_session() -> list[Entry]:
 def check_export(data: bytes, known: verifier.Known | None = None) -> verifier.Report:
     """What the verifier finds in a file; raises what it refuses."""
     report = verifier.Report("file")
-    verifier.check_file(io.BytesIO(data), report, known or verifier.Known())
+    verifier.check_file(io.BytesIO(data), report, known or verifier.Known(), verifier.Question())
     return report
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from cmbs.audit.history import HistoryOfLog
 from cmbs.audit.kernel.documents import Proof
-from cmbs.audit.kernel.verify import Anchors, Tree
 from cmbs.audit.proofs import Prover
 from cmbs.belief.kernel.survivors import Universe
 from cmbs.belief.server import BeliefServer
@@ -15,6 +14,7 @@ from cmbs.ledger import to_audit_entry
 from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.merkle import root_of_hashes
 from cmbs.messages import OntologyBundle
+from cmbs.offline_verifier import Known, Tree
 from cmbs.spi import AuditLog
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
@@ -56,16 +56,16 @@ class ProvenIncident:
         self.world.close()
 
     @property
-    def anchors(self) -> Anchors:
+    def anchors(self) -> Known:
         """What a reader knows that kept the roots of everything."""
         return anchors_of(self.log, self.session_id, STREAM_PREFIX + SPACE)
 
 
-def anchors_of(log: AuditLog, session_id: str, *others: str) -> Anchors:
+def anchors_of(log: AuditLog, session_id: str, *others: str) -> Known:
     """The roots of streams as they are now, and the universe of a session, each computed from the bytes."""
     streams = {name: [tree_of(log, name)] for name in (session_id, *others)}
     universe = Universe(universe_of(log, session_id))
-    return Anchors(streams, {session_id: Tree(len(universe), universe.compute_root())})
+    return Known(trees=streams, universes={session_id: Tree(len(universe), universe.compute_root())})
 
 
 def tree_of(log: AuditLog, stream_id: str) -> Tree:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cmbs.audit.kernel.verify import verify_proof
+from cmbs.audit.proof_check import verify_proof
 from cmbs.client import Case, Client, connect, connect_async
 from cmbs.errors import Conflict, Forbidden, InvalidHypothesisId, InvalidRequest, SessionNotFound, UnknownProbe
 from tests.support.transports import ONTOLOGY

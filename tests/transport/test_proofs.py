@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cmbs.audit.kernel.verify import verify_proof
+from cmbs.audit.proof_check import verify_proof
 from cmbs.audit.proofs import Prover
 from cmbs.http.app import BeliefApp
 from cmbs.ledger import Head, StoredEntry, hash_entry

@@ -80,10 +80,12 @@ class Flip(_Part, frozen=True):
 
 
 class Recorded(_Part, frozen=True):
-    """Where an event is recorded."""
+    """Where an event is recorded, and the way of the ids that it eliminated to the universe root, all at once."""
 
     stream: StreamHead
     event: Included
+    universe: UniverseRoot
+    universe_path: bytes
 
 
 class ReadingEvidence(_Part, frozen=True):
@@ -138,6 +140,8 @@ class Elimination(_Document, frozen=True):
     hypothesis_id: str
     event: Included
     universe: UniverseRoot
+    # The way of the id to the universe root, from the place of the bit that the cause cleared.
+    universe_path: bytes
     survivors: BlockAt
     cause: Included
     flip: Flip

@@ -30,10 +30,21 @@ def describe_record(note: Note, leaf_index: int, entry: StoredEntry, path: list[
     return RecordProof(note.encoded, leaf_index, size, canonical.decode(entry.raw), [each.hex() for each in path])
 
 
+def read_note(document: SignedCheckpoint | ConsistencyProof | RecordProof) -> Note:
+    """The note of a document; InvalidRequest where what the document repeats of it is something else."""
+    note = Note.parse(document.note)
+    said = Checkpoint.parse(note.text)
+    rest = (said.origin, said.root.hex())
+    repeated = (document.origin, document.root) if isinstance(document, SignedCheckpoint) else rest
+    if document.size != said.size or repeated != rest:
+        raise InvalidRequest("the document says another size, origin or root than its note")
+    return note
+
+
 def verify_record(proof: RecordProof) -> HeadRecord | Fault:
     """The record that a proof is of, by the root in its note, whose signature is checked elsewhere."""
-    checkpoint = Checkpoint.parse(Note.parse(proof.note).text)
     try:
+        checkpoint = Checkpoint.parse(read_note(proof).text)
         raw = canonical.encode(proof.entry)
         record = read_record(StoredEntry(raw, hash_entry(raw))).body.payload
         path = parse_path(proof.path)

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from cmbs.audit.anchors import anchor_by, check_by
+from cmbs.audit.anchors import anchor_by
 from cmbs.audit.kernel.documents import write_proof
-from cmbs.audit.kernel.verify import Anchors, verify_proof
+from cmbs.audit.proof_check import read_known, verify_proof
 from cmbs.audit.proofs import Prover
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidProof
+from cmbs.offline_verifier import Known
 from cmbs.transparency.kernel.notes import Algorithm, SigningKey
 from cmbs.transparency.kernel.published import LogKey
 from cmbs.transparency.notary import Notary
@@ -35,8 +36,8 @@ def notary(server: BeliefServer, tmp_path: Path) -> Iterator[Notary]:
         yield notary
 
 
-def anchors_of(notary: Notary) -> Anchors:
-    return Anchors(check_anchor=check_by(notary.keys().keys))
+def known_by(notary: Notary) -> Known:
+    return read_known([], notary.keys().keys)
 
 
 @pytest.mark.req("TLOG-ANCHOR-01")
@@ -49,8 +50,8 @@ def test_a_proof_with_a_signed_checkpoint_rests_on_the_key_alone(server: BeliefS
         prover.membership(session_id, "b", 1),
         prover.elimination(session_id, "a", 1),
     ):
-        assert verify_proof(write_proof(proof), anchors_of(notary)).rests_on == ()
-        assert verify_proof(write_proof(proof)).rests_on != ()
+        assert verify_proof(write_proof(proof), known_by(notary)).rests_on == []
+        assert verify_proof(write_proof(proof)).rests_on != []
 
 
 @pytest.mark.req("TLOG-ANCHOR-01")
@@ -84,11 +85,16 @@ def test_evidence_that_is_not_of_this_stream_or_this_key_is_refused(server: Beli
         {**anchor, "leaf_index": anchor["leaf_index"] + 1},
         {**anchor, "entry": {**anchor["entry"], "payload": {**anchor["entry"]["payload"], "root": "00" * 32}}},
         {**anchor, "note": "nothing"},
+        {**anchor, "size": anchor["size"] + 1},
         {"note": anchor["note"]},
+        {**anchor, "kind": "checkpoint"},
+        {},
     ):
         document = {**good, "stream": {**good["stream"], "anchor": bad}}
-        with pytest.raises(InvalidProof, match=r"anchor|canonical"):
-            verify_proof(json.dumps(document).encode(), anchors_of(notary))
+        # Whether a key was given or not: an anchor that is none is never ignored.
+        for known in (known_by(notary), Known()):
+            with pytest.raises(InvalidProof, match="anchor"):
+                verify_proof(json.dumps(document).encode(), known)
     unknown = LogKey(SigningKey("example.com/log", Algorithm.ED25519, bytes(range(32))).verifier.text, "")
-    with pytest.raises(InvalidProof, match="trusted"):
-        verify_proof(json.dumps(good).encode(), Anchors(check_anchor=check_by([unknown])))
+    with pytest.raises(InvalidProof, match="not signed by the given key"):
+        verify_proof(json.dumps(good).encode(), read_known([], [unknown]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ DIGEST = "ab" * 32
 
 def walk(sizes: range, digests: set[int]) -> None:
     """Go through entries at these places, of which some carry a digest."""
-    stream: Any = verifier.Space("space:s", verifier.Claims(), lambda: None)  # type: ignore[arg-type, return-value]
+    stream: Any = verifier.Space("space:s", verifier.Claims(), Counter(), lambda: None)  # type: ignore[arg-type, return-value]
     for size in sizes:
         stream.size = size
         stream._check_digest({"state": DIGEST} if size in digests else {})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.audit.kernel.documents import Proof, write_proof
-from cmbs.audit.kernel.verify import verify_proof
+from cmbs.audit.proof_check import verify_proof
 from cmbs.audit.proofs import Prover
 from cmbs.errors import InvalidProof
 from cmbs.substrate.kernel.events import STREAM_PREFIX

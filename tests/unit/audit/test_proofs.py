@@ -12,7 +12,7 @@ from hypothesis import given
 
 from cmbs.audit.history import HistoryOfSession
 from cmbs.audit.kernel.documents import FORMAT, Proof, read_proof, write_proof
-from cmbs.audit.kernel.verify import Anchors, Tree, verify_proof
+from cmbs.audit.proof_check import verify_proof
 from cmbs.audit.proofs import MAX_DECLARATION_BYTES, Anchored, Prover
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import (
@@ -25,8 +25,10 @@ from cmbs.errors import (
     SessionNotFound,
     SpaceNotFound,
 )
-from cmbs.ledger import Head, StoredEntry, canonical, hash_entry
+from cmbs.ledger import Head as LedgerHead
+from cmbs.ledger import StoredEntry, canonical, hash_entry
 from cmbs.ledger.event_tree import EventTree
+from cmbs.offline_verifier import Head, Known, Tree, VerifyKey
 from cmbs.spi import AuditLog
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import STREAM_PREFIX, SpaceVerb
@@ -35,6 +37,7 @@ from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.history import History, play
 from cmbs.testing.strategies.belief import histories
 from tests.support.effort import EFFORT
+from tests.support.heads_log import HeadsLog
 from tests.support.proving import ONTOLOGY, ProvenIncident, all_session_proofs, anchors_of, history_of, tree_of
 from tests.support.spaces import SPACE
 from tests.support.subtests import for_each
@@ -111,10 +114,10 @@ def test_an_allowed_action_is_proven_with_the_sessions_that_it_rests_on() -> Non
     proof = Prover(world.log).decision(SPACE, space_seq("allow"))
     verified = verify_proof(proof, world.anchors)
     assert f"on session `{world.session_id}` after event 5, with 2 survivors" in verified.statement
+    assert verified.rests_on == []
     # What a survivor commitment does not hold is said, and not claimed.
-    assert verified.rests_on == (
-        f'of `{world.session_id}`, the reading says truly: {{"active_obligation_id":"look","concluded":[]}}',
-    )
+    rest = '{"active_obligation_id":"look","concluded":[]}'
+    assert verified.not_checked == [f"what the entry says beside the survivors of `{world.session_id}`: {rest}"]
     assert {each.split(" has ")[0] for each in verify_proof(proof).rests_on[:2]} == {
         f"the stream `{SPACE_STREAM}`",
         f"the stream `{world.session_id}`",
@@ -134,24 +137,25 @@ def test_a_denied_action_is_proven_and_is_no_decision() -> None:
 def test_a_proof_can_be_made_at_the_size_that_something_vouches_for() -> None:
     world = incident()
     kept = Tree(3, tree_of_prefix(world.log, world.session_id, 3))
+    log = record_head(world, kept)
 
     def vouch(stream_id: str, least: int, size: int) -> Anchored | None:
         assert (stream_id, size) == (world.session_id, 6)
-        return Anchored(3, kept.root, {"note": "signed"}) if least <= 3 else None
+        return Anchored(3, kept.root, log.record(0, 1)) if least <= 3 else None
 
     prover = Prover(world.log, anchor=vouch)
     proof = prover.inclusion(world.session_id, 1)
-    assert (proof.stream.size, proof.stream.anchor) == (3, {"note": "signed"})
+    assert (proof.stream.size, proof.stream.anchor) == (3, log.record(0, 1))
     assert prover.inclusion(world.session_id, 4).stream.anchor is None
-    asked: list[Any] = []
-
-    def check(*given: Any) -> bool:
-        asked.append(given)
-        return True
-
-    assert verify_proof(write_proof(proof), Anchors(check_anchor=check)).rests_on == ()
-    assert asked == [(world.session_id, kept, {"note": "signed"})]
+    assert verify_proof(write_proof(proof), Known(keys=[VerifyKey.parse(log.vkey)])).rests_on == []
     assert len(verify_proof(proof).rests_on) == 1
+
+
+def record_head(world: ProvenIncident, tree: Tree) -> HeadsLog:
+    """A signed log with one record, of the session at this size."""
+    head = world.log.hashes(world.session_id)[tree.size - 1].hex()
+    record = {"head_hash": head, "root": tree.root.hex(), "size": tree.size, "stream_id": world.session_id}
+    return HeadsLog([record])
 
 
 def tree_of_prefix(log: AuditLog, stream_id: str, size: int) -> bytes:
@@ -184,14 +188,14 @@ def test_a_large_declaration_is_left_out_and_the_universe_is_what_the_proof_then
     assert proof.universe.declaration is None
     assert len(write_proof(proof)) < 3000
     known = anchors_of(server.log, session_id)
-    stream_only = Anchors(known.streams)
-    assert verify_proof(proof, known).rests_on == ()
+    stream_only = Known(trees=known.trees)
+    assert verify_proof(proof, known).rests_on == []
     root = known.universes[session_id].root.hex()
-    assert verify_proof(proof, stream_only).rests_on == (
-        f"the universe of `{session_id}` has {len(ids)} ids and the root {root}",
-    )
+    assert verify_proof(proof, stream_only).rests_on == [
+        f"the universe of `{session_id}` has {len(ids)} different ids, sorted, and the root {root}"
+    ]
     with pytest.raises(InvalidProof, match="another universe than the one that was kept"):
-        verify_proof(proof, Anchors(known.streams, {session_id: Tree(len(ids), bytes(32))}))
+        verify_proof(proof, Known(trees=known.trees, universes={session_id: Tree(len(ids), bytes(32))}))
 
 
 def test_an_entry_as_deep_as_a_request_may_be_can_be_proven() -> None:
@@ -202,7 +206,7 @@ def test_an_entry_as_deep_as_a_request_may_be_can_be_proven() -> None:
         deep = {"in": deep}
     server.eliminate(session_id, "s", "o", ["a"], deep)
     proof = Prover(server.log).elimination(session_id, "a", 1)
-    assert verify_proof(write_proof(proof), anchors_of(server.log, session_id)).rests_on == ()
+    assert verify_proof(write_proof(proof), anchors_of(server.log, session_id)).rests_on == []
 
 
 # --- what is false ---
@@ -243,16 +247,16 @@ def test_what_is_not_there_has_no_proof() -> None:
 def test_a_proof_that_contradicts_what_the_reader_kept_is_refused() -> None:
     world = incident()
     tree = tree_of(world.log, world.session_id)
-    lied_to = Anchors({world.session_id: [Tree(tree.size, bytes(32))]})
-    older = Anchors({world.session_id: [Tree(3, bytes(32))]})
+    lied_to = Known(trees={world.session_id: [Tree(tree.size, bytes(32))]})
+    older = Known(trees={world.session_id: [Tree(3, bytes(32))]})
     prover = Prover(world.log)
     for proof in (prover.inclusion(world.session_id, 1), prover.consistency(world.session_id, 3)):
-        with pytest.raises(InvalidProof, match="does not have the root that was kept"):
+        with pytest.raises(InvalidProof, match=f"has another root at size {tree.size} than"):
             verify_proof(proof, lied_to)
-    with pytest.raises(InvalidProof, match="at size 3 does not have the root that was kept"):
+    with pytest.raises(InvalidProof, match="another root at size 3 than the one that was kept"):
         verify_proof(prover.consistency(world.session_id, 3), older)
-    grown = Anchors({world.session_id: [Tree(3, tree_of_prefix(world.log, world.session_id, 3))]})
-    assert verify_proof(prover.consistency(world.session_id, 3), grown).rests_on == ()
+    grown = Known(trees={world.session_id: [Tree(3, tree_of_prefix(world.log, world.session_id, 3))]})
+    assert verify_proof(prover.consistency(world.session_id, 3), grown).rests_on == []
 
 
 @pytest.mark.req("PROOF-03")
@@ -260,13 +264,13 @@ def test_an_entry_that_was_the_head_that_was_kept_needs_no_root() -> None:
     world = incident()
     refused = Prover(world.log).refusal(world.session_id, 2)
     head = Head(2, world.log.hashes(world.session_id)[2])
-    assert verify_proof(refused, Anchors(heads={world.session_id: [head]})).rests_on == ()
+    assert verify_proof(refused, Known(heads={world.session_id: [head]})).rests_on == []
     # A later head vouches for an earlier entry only to a reader with all entries between them.
     later = Head(5, world.log.hashes(world.session_id)[5])
-    assert len(verify_proof(refused, Anchors(heads={world.session_id: [later]})).rests_on) == 1
+    assert len(verify_proof(refused, Known(heads={world.session_id: [later]})).rests_on) == 1
     for other in (Head(2, bytes(32)), Head(5, bytes(32))):
-        with pytest.raises(InvalidProof, match=f"event {other.seq} of .* is not the head that was kept"):
-            verify_proof(refused, Anchors(heads={world.session_id: [other]}))
+        with pytest.raises(InvalidProof, match=f"another entry than the head that was kept at seq {other.seq}"):
+            verify_proof(refused, Known(heads={world.session_id: [other]}))
 
 
 @pytest.mark.req("PROOF-03")
@@ -281,14 +285,14 @@ def test_proofs_of_one_session_do_not_serve_another_statement() -> None:
     wide = prover.elimination(world.session_id, world.causes[1], 5)
     replace = msgspec.structs.replace
     false: list[tuple[Proof, str]] = [
-        (replace(member, hypothesis_id=gone), "is not at 3 of the universe"),
+        (replace(member, hypothesis_id=gone), "the ids are not at these places of the universe"),
         (replace(early, event=member.event), "does not commit to these survivors"),
-        (replace(early, event=member.event, survivors=member.survivors), "is eliminated"),
+        (replace(early, event=member.event, survivors=member.survivors), "did not survive event 5"),
         (replace(dead, hypothesis_id=alive), f"did not eliminate `{alive}`"),
-        (replace(dead, cause=wide.cause), "eliminated 1049 ids, not 1"),
+        (replace(dead, cause=wide.cause), "commitments before and after are others"),
         (replace(dead, cause=wide.cause, flip=wide.flip), f"did not eliminate `{gone}`"),
-        (replace(dead, event=early.event), "came later"),
-        (replace(dead, cause=early.event), "eliminated 0 ids, not 1"),
+        (replace(dead, event=early.event), "the cause is after event 2"),
+        (replace(dead, cause=early.event), "commitments before and after are others"),
         (replace(dead, survivors=early.survivors), "does not commit to these survivors"),
     ]
     for proof, problem in false:
@@ -343,10 +347,10 @@ class RewrittenEntry(InMemoryStore):
         entries[seq] = StoredEntry(raw, hash_entry(raw))
         self._rewritten, self._entries, self._inner = stream_id, entries, log
 
-    def head(self, stream_id: str) -> Head | None:
+    def head(self, stream_id: str) -> LedgerHead | None:
         entries = self._entries
         is_rewritten = stream_id == self._rewritten
-        return Head(len(entries) - 1, entries[-1].event_hash) if is_rewritten else self._inner.head(stream_id)
+        return LedgerHead(len(entries) - 1, entries[-1].event_hash) if is_rewritten else self._inner.head(stream_id)
 
     def read(
         self, stream_id: str, after: int = -1, limit: int | None = None, max_bytes: int | None = None
@@ -379,7 +383,7 @@ def test_a_rewritten_head_is_not_the_head_that_the_process_has_verified() -> Non
     with pytest.raises(LedgerCorrupt, match=r"bad at seq 5: its hash is .* was verified"):
         prover.inclusion(world.session_id, 5)
     # What is proven of the others is what this process has verified, in the tree that it has verified.
-    assert verify_proof(prover.inclusion(world.session_id, 1), world.anchors).rests_on == ()
+    assert verify_proof(prover.inclusion(world.session_id, 1), world.anchors).rests_on == []
 
 
 @pytest.mark.req("PROOF-04")
@@ -393,10 +397,9 @@ def test_an_anchor_of_another_root_is_never_put_into_a_proof() -> None:
 def test_an_anchor_may_be_newer_than_the_head_that_the_process_has_verified() -> None:
     world = incident()
     tree = tree_of(world.log, world.session_id)
+    record = record_head(world, tree).record(0, 1)
     older = EventTree().extend(world.log.hashes(world.session_id, limit=4))
-    prover = Prover(
-        world.log, anchor=lambda *_: Anchored(tree.size, tree.root, {"note": "signed"}), tree=lambda _: older
-    )
+    prover = Prover(world.log, anchor=lambda *_: Anchored(tree.size, tree.root, record), tree=lambda _: older)
     assert prover.inclusion(world.session_id, 3).stream.size == tree.size
     with pytest.raises(EventNotFound):
         prover.inclusion(world.session_id, 4)
@@ -407,7 +410,7 @@ def test_no_proof_is_handed_out_that_does_not_verify() -> None:
     world = incident()
     other = ProvenIncident(["another", *world.causes[:2000]])
     history = HistoryOfSession(other.belief.current_session(other.session_id))
-    with pytest.raises(LedgerCorrupt, match="no proof can be made: the path is too short"):
+    with pytest.raises(LedgerCorrupt, match="no proof can be made: field `universe_path`: the path is too short"):
         Prover(world.log, lambda *_: history).membership(world.session_id, world.causes[3], 3)
 
 
@@ -420,19 +423,20 @@ def test_an_anchor_of_more_events_than_the_log_has_is_corrupt() -> None:
 
 
 @for_each(
-    "text",
+    ("text", "said"),
     [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"format":"cmbs/2/proof","kind":"refusal"}',
-        b'{"format":"cmbs/1/proof","kind":"miracle"}',
-        b'{"format":"cmbs/1/proof","kind":"refusal","kind":"refusal"}',
-        b"\xff",
+        (b"", "not JSON"),
+        (b"[]", "not an object"),
+        (b"[" * 100_000, "not JSON"),
+        (b"{}", f"not `{FORMAT}`"),
+        (b'{"format":"cmbs/2/proof","kind":"refusal"}', "^a proof of the format `cmbs/2/proof`, which is newer"),
+        (b'{"format":"cmbs/1/proof","kind":"miracle"}', "not a kind of proof"),
+        (b'{"format":"cmbs/1/proof","kind":"refusal","kind":"refusal"}', "a key appears twice"),
+        (b"\xff", "not UTF-8"),
     ],
 )
-def test_what_is_no_proof_is_refused(text: bytes) -> None:
-    with pytest.raises(InvalidProof, match=f"not a proof of the format `{FORMAT}`"):
+def test_what_is_no_proof_is_refused(text: bytes, said: str) -> None:
+    with pytest.raises(InvalidProof, match=said):
         verify_proof(text)
 
 
