@@ -1230,7 +1230,7 @@ POLICY_WORDS = {
     "looks": ("any", "once"),
 }
 MAX_LISTED_SURVIVORS = MAX_LISTED_CONCLUSIONS = 100
-ACTOR_KINDS = frozenset({"policy_engine", "operator", "agent", "encoder", "tool"})
+ACTOR_KINDS = frozenset({"policy_engine", "operator", "agent", "encoder", "tool", "executor"})
 SPACE_VERBS = (
     "CREATE_SPACE SET_MODE SET_GOVERNANCE PROPOSE WAKE WITHDRAW APPROVE REJECT EXPIRE START RECORD_OUTCOME "
     "MARK_IN_DOUBT PROPOSE_POLICY SETTLE_POLICY REGISTER_TOOL RETIRE_TOOL ISSUE_CAPABILITY REVOKE_CAPABILITY "

@@ -1,4 +1,7 @@
-"""Write docs/reference/operations.md from the table of operations; with `--check`, fail where it is out of date."""
+"""Write docs/reference/operations.md from the table of operations, and the tables of docs/reference/export.md.
+
+With `--check`, fail where one of them is out of date.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,9 +12,11 @@ from cmbs.api.arguments import Argument, list_arguments
 from cmbs.api.operation import Operation
 from cmbs.api.operations import ALL_OPERATIONS
 from cmbs.identity.kernel.scopes import Reach, Scope
+from scripts.export_fields import write_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "reference" / "operations.md"
+EXPORT = ROOT / "docs" / "reference" / "export.md"
 _HEAD = """# Operations
 
 <!-- Written by scripts/generate_reference.py from the table of operations: do not edit. -->
@@ -108,12 +113,14 @@ def _list_reached(scope: Scope) -> Iterator[str]:
 
 
 def main() -> int:
+    pages = {TARGET: reference_text(), EXPORT: write_tables(EXPORT.read_text("utf-8"))}
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text]
     if sys.argv[1:] == ["--check"]:
-        if TARGET.exists() and TARGET.read_text("utf-8") == reference_text():
-            return 0
-        sys.stdout.write(f"{TARGET.relative_to(ROOT)} is out of date: run `make generate`\n")
-        return 1
-    TARGET.write_text(reference_text(), "utf-8")
+        for path in stale:
+            sys.stdout.write(f"{path.relative_to(ROOT)} is out of date: run `make generate`\n")
+        return int(bool(stale))
+    for path in stale:
+        path.write_text(pages[path], "utf-8")
     return 0
 
 
