@@ -61,6 +61,12 @@ class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     roles: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     scopes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
+    def require_sorted(self) -> None:
+        """ValueError where roles or scopes are not sorted, or are repeated: a recorded actor has one form."""
+        for each in (self.roles, self.scopes):
+            if not isinstance(each, msgspec.UnsetType) and each != tuple(sorted({*each})):
+                raise ValueError("it names an actor whose roles or scopes are not sorted")
+
 
 class Reason(StrEnum):
     """Why a request was granted or refused. Where several hold, the first in this order is given."""

@@ -2064,11 +2064,17 @@ class ExportCheck:
         stream = self._stream
         stream.append(event_hash, raw)
         self._tree.append(event_hash)
-        self._known.knows_head(stream.name, Head(stream.size - 1, event_hash), "event_hash")
-        kept = [each for each in self._known.trees.get(stream.name, []) if each.size == stream.size]
-        if kept:
-            self._known.knows_tree(stream.name, Tree(stream.size, self._tree.root()), "event_hash")
+        self._hold_against_kept(stream, event_hash)
         self.figures["events"] += 1
+
+    def _hold_against_kept(self, stream: Stream, event_hash: bytes) -> None:
+        seq = stream.size - 1
+        try:
+            self._known.knows_head(stream.name, Head(seq, event_hash), "event_hash")
+            if any(each.size == stream.size for each in self._known.trees.get(stream.name, [])):
+                self._known.knows_tree(stream.name, Tree(stream.size, self._tree.root()), "event_hash")
+        except Refused as refused:
+            raise refused.locate(seq=seq) from None
 
     def _open_stream(self, name: str) -> Stream:
         if name in self.streams:
@@ -2168,7 +2174,10 @@ class ExportCheck:
         if self.streams[place.stream].size < own_size or self.streams[origin["session_id"]].size < size:
             raise Refused("the origin or the fork is shorter", "payload.origin.seq", **place._asdict())
         ours = self._hash_messages(place.stream, own_size)
-        theirs = self._hash_messages(origin["session_id"], size, left_out, of_origin=True)
+        try:
+            theirs = self._hash_messages(origin["session_id"], size, left_out, of_origin=True)
+        except Refused as refused:
+            raise refused.locate(**place._asdict()) from None
         if theirs[1] != origin["event_hash"]:
             raise Refused("not the hash of that event", "payload.origin.event_hash", **place._asdict())
         for seq, (our, their) in enumerate(zip(ours[0], theirs[0], strict=True)):
@@ -2193,7 +2202,7 @@ class ExportCheck:
             last = event_hash
             if seq in left_out:
                 if entry["verb"] != "ELIMINATE":
-                    raise Refused("no report, and so not left out", "payload.origin.without", stream=name, seq=seq)
+                    raise Refused(f"event {seq} of {quote(name)} is no elimination", "payload.origin.without")
                 if seq == size - 1:
                     break
                 continue

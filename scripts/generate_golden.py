@@ -1,4 +1,4 @@
-"""Write down what the format means today: its fingerprint, the golden logs and the vectors of proofs.
+"""Write down what the format means today: its fingerprint, the golden logs, and the vectors of proofs and exports.
 
 Until the first release is tagged, the format may change: `make golden`, and commit what changes with its cause.
 """
@@ -11,7 +11,8 @@ from pathlib import Path
 
 from cmbs.ledger import format as ledger_format
 from cmbs.ledger.format import FINGERPRINT
-from scripts.generate_proof_vectors import write_vectors
+from scripts.generate_export_vectors import write_vectors as write_export_vectors
+from scripts.generate_proof_vectors import write_vectors as write_proof_vectors
 from tests.golden.fingerprint import compute_fingerprint
 from tests.golden.play import GOLDEN, write_logs
 
@@ -29,7 +30,8 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-m", "scripts.generate_golden"])
     shutil.rmtree(GOLDEN, ignore_errors=True)
     write_logs(GOLDEN)
-    write_vectors()
+    write_proof_vectors()
+    write_export_vectors()
 
 
 def write_fingerprint(fingerprint: str) -> None:

@@ -22,11 +22,12 @@ from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.ledger import Head, StoredEntry
 from cmbs.ledger import format as known
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import KIT_PREFIX, NAMES_STREAM, SPACE_PREFIX
+from cmbs.spi.audit_log import HEADS_STREAM, KIT_PREFIX, NAMES_STREAM, SPACE_PREFIX
 from cmbs.spi.stored_format import describe_other_fingerprint
 from cmbs.streams.reading import read_chain
 
 FORMAT = "cmbs/1/export"
+_NEVER_EXPORTED = frozenset({KEYS_STREAM, HEADS_STREAM})
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -166,7 +167,7 @@ def _read_header(text: bytes) -> None:
     if known.is_earlier_document(_decode(1, text, _Named).format):
         raise InvalidRequest("line 1: an export of an earlier format, which this software does not read")
     line = _read_line(1, text)
-    if line.format != FORMAT or line.left_out is None:
+    if line.format != FORMAT or line.left_out is None or not _NEVER_EXPORTED.issuperset(line.left_out):
         raise InvalidRequest(f"line 1: not an export, which begins with the format `{FORMAT}`")
     if line.fingerprint not in (None, known.FINGERPRINT):
         raise InvalidRequest(f"line 1: {describe_other_fingerprint(line.fingerprint, known.FINGERPRINT)}")

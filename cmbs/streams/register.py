@@ -130,6 +130,7 @@ class Register(Generic[S, M]):
 
     def _decide_again(self, stream_id: str, state: S | None, recorded: RegisterEvent[M]) -> RegisterEvent[M]:
         body = recorded.body
+        body.actor.require_sorted()
         again = self.record(stream_id, state, recorded.message, body.actor, body.event_id, body.ts)
         if again is None:
             raise ValueError("it says what was so before, and a repeat is never recorded")

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { splitAnswer, splitExport, joinExport } from "../src/verify/reading";
-import { checkStream } from "../src/verify/verify";
+import { checkFile, checkStream, readKept } from "../src/verify/verify";
 import { canonicalize, comparePoints } from "../src/verify/canonical";
 
 // The worked example of the document that the verifier was written from.
@@ -9,7 +9,7 @@ const page = readFileSync(new URL("../../docs/reference/export.md", import.meta.
 const file = page.split('EXPORT = """\n')[1]!.split('"""')[0]!;
 
 function check(text: string) {
-  const [stream] = splitExport(text);
+  const [stream] = [...splitExport(text)];
   return checkStream(stream!.name, stream!.entries);
 }
 
@@ -20,12 +20,12 @@ describe("an export", () => {
   });
 
   it("is written again byte for byte", () => {
-    const [stream] = splitExport(file);
+    const [stream] = [...splitExport(file)];
     expect(joinExport(stream!.name, stream!.entries)).toBe(file);
   });
 
   it("is split the same way out of an answer of /audit", () => {
-    const [stream] = splitExport(file);
+    const [stream] = [...splitExport(file)];
     const events = stream!.entries.map((each) => `${each.text.slice(0, -1)},"event_hash":"${each.hash}"}`);
     const answer = splitAnswer(`{"events":[${events.join(",")}],"next_cursor":"7"}`);
     expect(answer).toEqual({ entries: stream!.entries, cursor: "7" });
@@ -44,7 +44,7 @@ describe("an export", () => {
 
   it("is not believed where one that forges hashes changed a decision", async () => {
     const { hashLeaf, encode, toHex } = await import("../src/verify/merkle");
-    const [stream] = splitExport(file);
+    const [stream] = [...splitExport(file)];
     const entries = structuredClone(stream!.entries);
     entries[3]!.text = entries[3]!.text.replace('"approved":false,"reason":"obligation_active"', '"approved":true,"reason":"approved"');
     entries[3]!.hash = toHex(hashLeaf(encode(entries[3]!.text)));
@@ -55,7 +55,7 @@ describe("an export", () => {
     ["earlier", "cmbs-export/1", "an export of an earlier format, which this software does not read"],
     ["newer", "cmbs/2/export", "not an export: its first line does not say cmbs/1/export"],
   ])("of an %s format is refused by its first line", (_, name, said) => {
-    expect(() => splitExport(file.replace("cmbs/1/export", name))).toThrow(said);
+    expect(checkFile(file.replace("cmbs/1/export", name))).toEqual({ streams: [], problem: { line: 1, reason: said } });
   });
 
   it("may say which development version wrote it", () => {
@@ -76,5 +76,31 @@ describe("canonical JSON", () => {
     expect(comparePoints("\uFFFD", "\u{1F600}")).toBeLessThan(0);
     expect(comparePoints("a", "ab")).toBeLessThan(0);
     expect(comparePoints("b", "a")).toBeGreaterThan(0);
+  });
+});
+
+describe("heads that a reader kept", () => {
+  const [stream] = [...splitExport(file)];
+  const hashes = stream!.entries.map((each) => each.hash);
+  const heads = (seq: number, hash: string) => JSON.stringify({ stream_id: stream!.name, size: seq + 1, head_hash: hash });
+
+  it.each([
+    ["no head", "", { state: "holds", kept: "none" }],
+    ["the hash of the last event", hashes[3]!, { state: "holds", kept: "last" }],
+    ["the hash of an event before", hashes[1]!, { state: "holds", kept: "earlier" }],
+    ["a line of cmbs heads", `{"format":"cmbs/1/heads"}\n${heads(3, hashes[3]!)}`, { state: "holds", kept: "last" }],
+    ["another event", heads(2, hashes[3]!), { state: "broken", seq: 2, events: 2, reason: "another event than the head that was kept" }],
+    ["events that are missing", heads(7, hashes[3]!), { state: "broken", seq: 4, events: 4 }],
+  ])("are held against the file: %s", (_, kept, said) => {
+    const { streams, problem } = checkFile(file, readKept(kept));
+    expect(problem).toBeNull();
+    expect(streams[0]).toMatchObject(said);
+  });
+
+  it("of nothing in the file are a problem of the file", () => {
+    expect(checkFile(file, readKept("0".repeat(64))).problem?.reason).toContain("in none of its streams");
+    const other = JSON.stringify({ stream_id: "gone", size: 1, head_hash: "0".repeat(64) });
+    expect(checkFile(file, readKept(other)).problem?.reason).toContain("gone, of which a head was kept, is not in the file");
+    for (const text of ["nonsense", '{"stream_id":1}', '{"stream_id":"s","size":0,"head_hash":"00"}']) expect(() => readKept(text)).toThrow("64 hexadecimal digits");
   });
 });

@@ -56,8 +56,10 @@ def _decide_again(session_id: str, session: Session | None, recorded: Event) -> 
         _require_declared(message)
     if isinstance(message, Eliminate) and message.probe is not None:
         _require_probe(message.probe)
-    if body.actor is not None and not body.actor.authenticated:
-        raise ValueError("it names an actor that was not authenticated")
+    if body.actor is not None:
+        body.actor.require_sorted()
+        if not body.actor.authenticated:
+            raise ValueError("it names an actor that was not authenticated")
     stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor)
     if session is None:
         if isinstance(message, Declare):

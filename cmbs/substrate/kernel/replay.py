@@ -98,6 +98,7 @@ def _decide_again(stream_id: str, space: Space | None, recorded: SpaceEvent) -> 
     elif body.event_id in space.events:
         raise ValueError(f"its event id is that of event {space.events[body.event_id][0]}")
     stamp = Stamp(body.event_id, body.ts, body.idempotency_key)
+    body.actor.require_sorted()
     again = decide(space, message, body.actor, stamp, space_id)
     if isinstance(again, SpaceEvent):
         return again

@@ -1,7 +1,7 @@
 // The ledger: streams, their heads, verification in this browser of a stream or of an export file, and export.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { api, read, saveFile } from "../api/client";
 import { clock, count, day, nameSession, plural, short } from "../ui/format";
 import { LiveChip, Page } from "../ui/frame";
@@ -11,7 +11,7 @@ import { useNews } from "../ui/news";
 import { Failure, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link } from "../ui/router";
 import { exportStream, placeOf, verifyFile, verifyStream } from "../verify/client";
-import type { Verdict } from "../verify/verify";
+import { readKept, type FileVerdict, type Verdict } from "../verify/verify";
 import { Finding } from "./session/side";
 import { listSpaces } from "./actions/model";
 
@@ -118,23 +118,29 @@ function StreamCheck({ stream }: { stream: string }): JSX.Element {
 }
 
 function FileCheck(): JSX.Element {
-  const [verdicts, setVerdicts] = useState<Verdict[] | null>(null);
+  const [file, setFile] = useState<File | null>(null);
+  const [kept, setKept] = useState("");
+  const [found, setFound] = useState<FileVerdict | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const check = async (file: File): Promise<void> => {
+  useEffect(() => {
+    let current = true;
     setError(null);
-    setVerdicts(null);
-    try {
-      setVerdicts(await verifyFile(await file.text(), () => undefined));
-    } catch (problem) {
-      setError(problem);
-    }
-  };
+    setFound(null);
+    if (file === null) return;
+    const check = async (): Promise<FileVerdict> => verifyFile(await file.text(), readKept(kept), () => undefined);
+    check().then((verdict) => current && setFound(verdict), (problem: unknown) => current && setError(problem));
+    return () => {
+      current = false;
+    };
+  }, [file, kept]);
   return (
     <Panel title="An export file" note="checked here, sent nowhere">
       <div class="body verdict" data-testid="file-verdict">
-        <label>File of <code>cmbs export</code><input type="file" accept=".jsonl,.json,.txt" onChange={(event) => { const file = event.currentTarget.files?.[0]; if (file) void check(file); }} /></label>
+        <label>File of <code>cmbs export</code><input type="file" accept=".jsonl,.json,.txt" onChange={(event) => setFile(event.currentTarget.files?.[0] ?? null)} /></label>
+        <label class="field"><span class="f3">Heads kept elsewhere: a hash, or lines of <code>cmbs heads</code></span><textarea class="mono" rows={2} value={kept} onInput={(event) => setKept(event.currentTarget.value)} /></label>
         {error !== null && <Failure error={error} />}
-        {verdicts?.map((each) => <div key={each.stream}><p class="mono clip">{each.stream}</p><Finding verdict={each} /></div>)}
+        {found?.problem && <p class="refused">{found.problem.line > 0 ? <b>Line {found.problem.line}: </b> : null}{found.problem.reason}</p>}
+        {found?.streams.map((each) => <div key={each.stream}><p class="mono clip">{each.stream}</p><Finding verdict={each} ofFile /></div>)}
       </div>
     </Panel>
   );

@@ -2,7 +2,7 @@
 
 import { AS_IT_IS, type Answered, api, readResponse } from "../api/client";
 import type { Order, Report } from "./worker";
-import type { Verdict } from "./verify";
+import type { FileVerdict, KeptHead, Verdict } from "./verify";
 
 /** Whose log a stream is: of a session, or of a space. */
 export function placeOf(stream: string): { session: string } | { space: string } {
@@ -70,14 +70,13 @@ async function withChecker<T>(use: (checker: Checker) => Promise<T>): Promise<T>
 export async function verifyStream(stream: string, progress: (done: number, of: number) => void): Promise<Verdict> {
   return withChecker(async (checker) => {
     const events = await checker.load(stream);
-    const report = await checker.ask({ kind: "check", stream }, "verdicts", (done) => progress(done, events));
-    return report.verdicts[0]!;
+    return (await checker.ask({ kind: "check", stream }, "verdict", (done) => progress(done, events))).verdict;
   });
 }
 
-/** Recompute every stream of an export file. */
-export async function verifyFile(text: string, progress: (done: number) => void): Promise<Verdict[]> {
-  return withChecker(async (checker) => (await checker.ask({ kind: "file", text }, "verdicts", progress)).verdicts);
+/** Recompute every stream of an export file, and hold it against what the reader kept. */
+export async function verifyFile(text: string, kept: KeptHead[], progress: (done: number) => void): Promise<FileVerdict> {
+  return withChecker(async (checker) => (await checker.ask({ kind: "file", text, kept }, "file", progress)).file);
 }
 
 export async function exportStream(stream: string): Promise<string> {

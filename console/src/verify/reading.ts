@@ -45,36 +45,87 @@ export function splitAnswer(answer: string): { entries: RawEntry[]; cursor: stri
   return { entries, cursor: rest.next_cursor ?? null };
 }
 
+/** A line of a file that is not what it must be. */
+export class BadLine extends Error {
+  constructor(
+    readonly line: number,
+    readonly reason: string,
+  ) {
+    super(`line ${line}: ${reason}`);
+  }
+}
+
 export interface ExportedStream {
   name: string;
+  /** The number of the line of its first entry. */
+  line: number;
   entries: RawEntry[];
   headSeq: number;
   headHash: string;
 }
 
-/** The streams of a file that `cmbs export` wrote. */
-export function splitExport(file: string): ExportedStream[] {
+const RESERVED = ["identity:", "heads:"];
+const LEFT_OUT = ["identity:keys", "heads:server"];
+
+/** The streams of a file that `cmbs export` wrote, one after the other; BadLine after those that are whole. */
+export function* splitExport(file: string): Generator<ExportedStream> {
   const lines = file.split("\n");
   if (lines[lines.length - 1] === "") lines.pop();
-  const header = JSON.parse(lines[0] ?? "{}") as { format?: string };
-  if (EARLIER_FORMAT.test(String(header.format))) throw new Error("an export of an earlier format, which this software does not read");
-  if (header.format !== EXPORT_FORMAT) throw new Error(`not an export: its first line does not say ${EXPORT_FORMAT}`);
-  const streams: ExportedStream[] = [];
+  checkHeader(lines[0] ?? "");
+  const names = new Set<string>();
   let entries: RawEntry[] = [];
-  for (const [at, line] of lines.slice(1, -1).entries()) {
-    const matched = LINE.exec(line);
+  for (const [at, text] of lines.entries()) {
+    const line = at + 1;
+    if (line === 1) continue;
+    const matched = LINE.exec(text);
     if (matched) {
       entries.push({ hash: matched[1]!, text: matched[2]! });
       continue;
     }
-    const end = JSON.parse(line) as { end_of?: string; head_seq: number; head_hash: string };
-    if (typeof end.end_of !== "string") throw new Error(`line ${at + 2} is neither an entry nor the end of a stream`);
-    streams.push({ name: end.end_of, entries, headSeq: end.head_seq, headHash: end.head_hash });
-    entries = [];
+    const record = readRecord(line, text);
+    if (typeof record["end_of"] === "string" && hasMembers(record, "end_of head_seq head_hash")) {
+      const name = record["end_of"];
+      if (entries.length === 0) throw new BadLine(line, "the end of a stream without entries");
+      if (names.has(name)) throw new BadLine(line - entries.length, `the stream ${name} occurs for the second time`);
+      if (RESERVED.some((prefix) => name.startsWith(prefix))) throw new BadLine(line - entries.length, `the stream ${name} is never exported`);
+      names.add(name);
+      yield { name, line: line - entries.length, entries, headSeq: Number(record["head_seq"]), headHash: String(record["head_hash"]) };
+      entries = [];
+      continue;
+    }
+    if (!hasMembers(record, "sessions")) throw new BadLine(line, "neither an entry, nor the end of a stream, nor the count");
+    if (entries.length > 0) throw new BadLine(line, "the entries of a stream without an end");
+    if (record["sessions"] !== names.size) throw new BadLine(line, `the count is not ${names.size}, the number of streams in the file`);
+    if (line < lines.length) throw new BadLine(line + 1, "a line after the count");
+    return;
   }
-  const count = JSON.parse(lines[lines.length - 1] ?? "{}") as { sessions?: number };
-  if (entries.length > 0 || count.sessions !== streams.length) throw new Error("the export is cut off");
-  return streams;
+  throw new BadLine(lines.length + 1, "the file ends before its count: it was cut off");
+}
+
+function checkHeader(text: string): void {
+  const header = readRecord(1, text);
+  const format = header["format"];
+  if (EARLIER_FORMAT.test(String(format))) throw new BadLine(1, "an export of an earlier format, which this software does not read");
+  if (format !== EXPORT_FORMAT) throw new BadLine(1, `not an export: its first line does not say ${EXPORT_FORMAT}`);
+  const leftOut = header["left_out"];
+  const isList = Array.isArray(leftOut) && leftOut.every((each) => LEFT_OUT.includes(each as string));
+  const { fingerprint, ...rest } = header;
+  if (!isList || !hasMembers(rest, "format left_out") || !(fingerprint === undefined || typeof fingerprint === "string")) throw new BadLine(1, "not the header of an export");
+}
+
+function readRecord(line: number, text: string): Record<string, unknown> {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new BadLine(line, "neither an entry nor JSON");
+  }
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new BadLine(line, "not an object");
+  return value as Record<string, unknown>;
+}
+
+function hasMembers(record: Record<string, unknown>, names: string): boolean {
+  return Object.keys(record).sort().join(" ") === names.split(" ").sort().join(" ");
 }
 
 /** An export file of one stream. */

@@ -1,266 +1,289 @@
 // Decides every event of a session again, as docs/reference/export.md says, and compares: bytes, hashes, chain, decisions
 // and survivor commitments. Written from that document, so it is a second opinion.
 
-import type { Schemas } from "../api/client";
-import type { AuditEvent } from "../model/log";
-import { canonicalize, comparePoints, type Json } from "./canonical";
-import { MerkleTree, Survivors, commitTo, encode, hashLeaf, toHex } from "./merkle";
-import { FORMAT, type RawEntry } from "./reading";
+import { canonicalize, type Json } from "./canonical";
+import { ENVELOPE, StreamCheck, type Entry } from "./chain";
+import {
+  checkCase,
+  expect,
+  isSame,
+  member,
+  Mismatch,
+  STAMP,
+  takeBool,
+  takeHash,
+  takeIds,
+  takeList,
+  takeMembers,
+  takeNumber,
+  takeObject,
+  takeOpaque,
+  takeText,
+  type Members,
+} from "./fields";
+import { commitTo, encode, hashLeaf, MerkleTree, Survivors, toHex } from "./merkle";
 
-const NO_HASH = "0".repeat(64);
-const STAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
-const FIRST_DIGEST_POINT = 1000;
+const COMMITMENTS = "survivors_before_hash survivors_after_hash";
+// What a policy may say beside what it must; the first word holds where it says nothing.
+const POLICY_WORDS: { [name: string]: string[] } = {
+  conclusions: ["any", "survivors"],
+  eliminations: ["any", "observations"],
+  foreign_tombstones: ["ignore", "eliminate"],
+  looks: ["any", "once"],
+};
 
-/** What does not hold, at the event where it was found. */
-export class Mismatch extends Error {
-  seq = -1;
-
-  constructor(
-    readonly reason: string,
-    readonly expected = "",
-    readonly found = "",
-  ) {
-    super(reason);
-  }
+/** What must come of a message. */
+interface Effect {
+  outcome: { [name: string]: Json } | null;
+  eliminated: string[];
+  hasNotes?: boolean;
 }
 
-/** An entry of a format that this page was not written for: neither good nor bad. */
-export class OtherFormat extends Error {}
-
-type Verdict = { [name: string]: Json } | null;
-
-/** An entry as it says that it is: of one that is not, the first check that reads it fails. */
-interface Entry extends Omit<Schemas["AuditEvent"], "event_hash" | "payload" | "outcome">, Pick<AuditEvent, "payload"> {
-  outcome: Verdict;
+export interface Origin {
+  sessionId: string;
+  seq: number;
+  hash: string;
+  without: number[];
 }
 
-function expect(holds: boolean, reason: string, expected: unknown = "", found: unknown = ""): void {
-  if (!holds) throw new Mismatch(reason, String(expected), String(found));
-}
-
-/** The chain of any stream: canonical bytes, hashes, links, numbers. */
-export class ChainCheck {
-  size = 0;
-  head = NO_HASH;
-  private digestPoint = FIRST_DIGEST_POINT;
-  private readonly eventIds = new Set<string>();
-
-  constructor(
-    private readonly streamId: string,
-    private readonly isSpace: boolean,
-  ) {}
-
-  append(raw: RawEntry): Entry {
-    const read = JSON.parse(raw.text);
-    const entry: Entry = read;
-    if (entry.format !== FORMAT) throw new OtherFormat(`event ${this.size} is not of the format ${FORMAT}, which is the only one that this page reads`);
-    expect(canonicalize(read) === raw.text, "bytes are not canonical");
-    const hash = toHex(hashLeaf(encode(raw.text)));
-    expect(hash === raw.hash, "hash does not follow from the bytes", hash, raw.hash);
-    expect(entry.prev_event_hash === this.head, "link does not follow", this.head, entry.prev_event_hash);
-    expect(entry.seq === this.size, "number does not follow", this.size, entry.seq);
-    expect(entry.stream_id === this.streamId, "event of another stream", this.streamId, entry.stream_id);
-    expect(STAMP.test(entry.ts), "time has another form", "YYYY-MM-DDThh:mm:ss.ffffffZ", entry.ts);
-    expect(!this.eventIds.has(entry.event_id), "event id occurs twice", "", entry.event_id);
-    this.checkDigestPoint(entry);
-    this.eventIds.add(entry.event_id);
-    this.head = hash;
-    this.size += 1;
-    return entry;
-  }
-
-  private checkDigestPoint(entry: Entry): void {
-    const due = entry.seq === this.digestPoint;
-    if (due) this.digestPoint += this.isSpace ? FIRST_DIGEST_POINT : Math.max(FIRST_DIGEST_POINT, Math.floor(this.digestPoint / 4));
-    expect((entry.state !== undefined) === due, "digest of the state at the wrong place");
-    if (entry.state !== undefined) expect(/^[0-9a-f]{64}$/.test(entry.state), "digest has another form");
-  }
-}
-
-export class SessionCheck {
-  readonly chain: ChainCheck;
-  commitments = 0;
+export class SessionCheck extends StreamCheck {
+  origin: Origin | null = null;
   private universe = new Map<string, number>();
-  private survivors: Survivors | null = null;
-  private policy: Schemas["RecordedPolicy"] = { allow_force: false, stability_window: 0, validate_hypotheses: false };
-  private readonly obligations = new Map<string, { before: number; left: boolean }>();
+  private survivors = new Survivors(0);
+  private policy: Members = {};
+  private stabilityWindow = 0;
+  private hasProvider = false;
+  private kit: Members | null = null;
+  private readonly obligations = new Map<string, { threshold: number; before: number; left: boolean }>();
   private readonly concluded: string[] = [];
-  private readonly observations = new Set<string>();
-  private readonly keys = new Set<string>();
+  private readonly looks = new Set<string>();
   private ended = false;
 
-  constructor(private readonly sessionId: string) {
-    this.chain = new ChainCheck(sessionId, false);
-  }
-
   get left(): number {
-    return this.survivors?.count ?? 0;
+    return this.survivors.count;
   }
 
-  append(raw: RawEntry): void {
-    const seq = this.chain.size;
-    try {
-      this.decide(this.chain.append(raw));
-    } catch (error) {
-      if (error instanceof Mismatch) error.seq = seq;
-      else if (error instanceof SyntaxError || error instanceof TypeError) {
-        const mismatch = new Mismatch(`cannot be read: ${error.message}`);
-        mismatch.seq = seq;
-        throw mismatch;
-      }
-      throw error;
-    }
+  protected override keyOwner(actor: Members | null): string {
+    return JSON.stringify(actor === null ? null : actor["id"]);
   }
 
-  private decide(entry: Entry): void {
+  protected override nextDigestPoint(point: number): number {
+    return point + Math.max(1000, Math.floor(point / 4));
+  }
+
+  protected override check(entry: Entry): void {
+    takeMembers(entry.members, "the entry", `${ENVELOPE} delta ${COMMITMENTS}`, "idempotency_key notes actor state");
+    expect(entry.actor === null || entry.actor["authenticated"] === true, "actor was not authenticated");
     expect(!this.ended, "something follows the end of the session");
-    this.checkKey(entry);
-    const first = entry.seq === 0;
-    expect((entry.verb === "DECLARE_SESSION") === first, "declaration at the wrong place", "", entry.verb);
-    if (first) this.declare(entry);
-    const survivors = this.survivors!;
-    this.compareCommitment(entry, entry.survivors_before_hash, "survivors before do not follow");
-    const removed = entry.verb === "ELIMINATE" ? this.eliminate(entry) : [];
-    const recorded = entry.delta.eliminated;
-    expect(
-      recorded.length === removed.length && removed.every((id, at) => id === recorded[at]),
-      "what it ruled out does not follow",
-      `${removed.length} ids`,
-      `${recorded.length} ids`,
-    );
-    survivors.remove(removed.map((id) => this.universe.get(id)!));
-    this.compareCommitment(entry, entry.survivors_after_hash, "survivors do not follow");
-    const verdict = first ? entry.outcome : this.rule(entry);
-    expect(
-      canonicalize(verdict) === canonicalize(entry.outcome),
-      "decision does not follow",
-      canonicalize(verdict),
-      canonicalize(entry.outcome),
-    );
+    expect((entry.verb === "DECLARE_SESSION") === (this.size === 0), "declaration at the wrong place", "", entry.verb);
+    const effect = this.decide(entry.verb, entry.payload);
+    this.checkAuthority(entry);
+    const recorded = takeIds(takeMembers(entry.members["delta"], "delta", "eliminated")["eliminated"], "delta.eliminated");
+    expect(isSame(recorded, effect.eliminated), "what it ruled out does not follow", `${effect.eliminated.length} ids`, `${recorded.length} ids`);
+    expect(isSame(effect.outcome, entry.outcome), "decision does not follow", canonicalize(effect.outcome), canonicalize(entry.outcome));
+    const notes = member(entry.members, "notes");
+    expect((notes !== undefined) === (effect.hasNotes === true), "note at the wrong place");
+    if (notes !== undefined) takeText(notes, "notes");
+    this.compareCommitment(entry, "survivors_before_hash", "survivors before do not follow");
+    this.survivors.remove(effect.eliminated.map((id) => this.universe.get(id)!));
+    this.compareCommitment(entry, "survivors_after_hash", "survivors do not follow");
+    this.commitments += 2;
   }
 
-  private checkKey(entry: Entry): void {
-    if (entry.idempotency_key === undefined) return;
-    const key = JSON.stringify([entry.actor?.id ?? null, entry.idempotency_key]);
-    expect(!this.keys.has(key), "idempotency key occurs twice", "", entry.idempotency_key);
-    this.keys.add(key);
-  }
-
-  private declare(entry: Entry): void {
-    const ids = entry.payload.hypotheses!;
-    expect(ids.length > 0, "universe is empty");
-    for (let at = 0; at < ids.length; at++) {
-      if (at > 0) expect(comparePoints(ids[at - 1]!, ids[at]!) < 0, "universe is not sorted", "", ids[at]);
-      this.universe.set(ids[at]!, at);
-    }
-    const root = toHex(new MerkleTree(ids.map((id) => hashLeaf(encode(id)))).root());
-    const outcome = entry.outcome ?? {};
-    expect(outcome["universe_root"] === root, "universe root does not follow", root, outcome["universe_root"]);
-    expect(outcome["universe_size"] === ids.length, "universe size does not follow", ids.length, outcome["universe_size"]);
-    expect(Object.keys(outcome).length === 2, "outcome of the declaration has other members");
-    this.survivors = new Survivors(ids.length);
-    this.policy = entry.payload.policy!;
-  }
-
-  private compareCommitment(entry: Entry, found: string, reason: string): void {
-    const expected = commitTo(this.sessionId, entry.prev_event_hash, this.survivors!.root());
-    expect(expected === found, reason, expected, found);
-    this.commitments += 1;
-  }
-
-  private eliminate(entry: Entry): string[] {
-    const named = entry.payload.eliminated!;
-    const pair = JSON.stringify([entry.payload.source_id, entry.payload.observation_id]);
-    expect(!this.observations.has(pair), "observation occurs twice", "", pair);
-    this.observations.add(pair);
-    if (this.policy.eliminations === "observations") expect(entry.payload.probe !== null, "ruled out by free hand");
-    for (let at = 0; at < named.length; at++) {
-      if (at > 0) expect(comparePoints(named[at - 1]!, named[at]!) < 0, "ids are not sorted", "", named[at]);
-      if (this.policy.validate_hypotheses) expect(this.universe.has(named[at]!), "id outside of the universe", "", named[at]);
-    }
-    return named.filter((id) => this.universe.has(id) && this.survivors!.has(this.universe.get(id)!));
-  }
-
-  private rule(entry: Entry): Verdict {
-    const verdict = this.ruleByVerb(entry);
-    const force = entry.verb === "REQUEST_TERMINATION" && entry.payload.context?.force === true;
-    const refused = entry.verb === "REQUEST_TERMINATION" && verdict?.["approved"] === false;
-    expect((entry.notes !== undefined) === (force && refused), "note at the wrong place");
-    return verdict;
-  }
-
-  private ruleByVerb(entry: Entry): Verdict {
-    const { payload } = entry;
-    switch (entry.verb) {
+  private decide(verb: string, payload: Json): Effect {
+    switch (verb) {
+      case "DECLARE_SESSION":
+        return this.declare(payload);
       case "ELIMINATE":
-        return null;
-      case "UPDATE_CASE": {
-        const lifted = payload.lift_obligation;
-        if (lifted === undefined) return null;
-        const obligation = this.obligations.get(lifted);
-        if (!obligation || obligation.left) throw new Mismatch("obligation that is not active was lifted", "", lifted);
-        obligation.left = true;
-        return null;
-      }
-      case "ENTER_OBLIGATION": {
-        const id = payload.obligation_id!;
-        expect(!this.obligations.has(id), "obligation entered twice", "", id);
-        this.obligations.set(id, { before: this.eliminated(), left: false });
-        this.thresholds.set(id, payload.min_total_eliminations!);
-        return null;
-      }
+        return this.eliminate(payload);
+      case "ENTER_OBLIGATION":
+        return this.enter(payload);
       case "REQUEST_EXIT":
-        return this.ruleExit(payload.obligation_id!);
+        return this.exit(payload);
       case "DECLARE_CONCLUSION":
-        return this.ruleConclusion(payload.conclusion_id!);
+        return this.conclude(payload);
       case "REQUEST_TERMINATION":
-        return this.ruleTermination(payload.context?.force === true);
+        return this.terminate(payload);
+      case "UPDATE_CASE":
+        return this.update(payload);
       default:
-        throw new Mismatch("verb that is not defined", "", entry.verb);
+        throw new Mismatch("verb that is not defined", "", verb);
     }
   }
 
-  private readonly thresholds = new Map<string, number>();
+  private compareCommitment(entry: Entry, name: string, reason: string): void {
+    const expected = commitTo(this.streamId, this.head, this.survivors.root());
+    const found = takeHash(entry.members[name], name);
+    expect(expected === found, reason, expected, found);
+  }
+
+  /** Who may work on a case is for operators to change. What a fork repeats was allowed where it was said. */
+  private checkAuthority(entry: Entry): void {
+    const repeats = this.origin !== null && this.size <= this.origin.seq - this.origin.without.length;
+    const changes = entry.verb === "UPDATE_CASE" && Object.hasOwn(takeObject(entry.payload, "payload"), "agents");
+    if (changes && !repeats && entry.actor !== null) expect(entry.actor["kind"] === "operator", "agents of a case were changed by another than an operator");
+  }
+
+  // --- messages ---
+
+  private declare(value: Json): Effect {
+    const optional = "agents hypothesis_attributes labels origin owner severity store_id symptoms title";
+    const payload = takeMembers(value, "payload", "hypotheses metadata ontology policy provider", optional);
+    const ids = takeIds(payload["hypotheses"], "payload.hypotheses");
+    expect(ids.length > 0, "payload.hypotheses is empty");
+    takeOpaque(payload["metadata"], "payload.metadata");
+    const names = "causal_graph_ref causal_graph_version hypothesis_space_id hypothesis_version";
+    const ontology = takeMembers(payload["ontology"], "payload.ontology", names);
+    for (const name of names.split(" ")) takeText(ontology[name], `payload.ontology.${name}`);
+    this.takePolicy(payload["policy"]);
+    if (Object.hasOwn(payload, "store_id")) expect(takeText(payload["store_id"], "payload.store_id") !== "", "payload.store_id is empty");
+    checkCase(payload, false);
+    if (payload["provider"] !== null) this.takeProvider(payload["provider"]);
+    if (Object.hasOwn(payload, "symptoms")) expect(takeIds(payload["symptoms"], "payload.symptoms").length > 0 && this.kit !== null, "payload.symptoms is empty, or of a session that is not over a kit");
+    if (Object.hasOwn(payload, "origin")) this.takeOrigin(payload["origin"]);
+    for (const [at, id] of ids.entries()) this.universe.set(id, at);
+    if (Object.hasOwn(payload, "hypothesis_attributes")) this.checkAttributes(payload["hypothesis_attributes"]);
+    this.survivors = new Survivors(ids.length);
+    const root = toHex(new MerkleTree(ids.map((id) => hashLeaf(encode(id)))).root());
+    return { outcome: { universe_root: root, universe_size: ids.length }, eliminated: [] };
+  }
+
+  private takePolicy(value: Json | undefined): void {
+    const policy = takeMembers(value, "payload.policy", "allow_force stability_window validate_hypotheses", Object.keys(POLICY_WORDS).join(" "));
+    takeBool(policy["allow_force"], "payload.policy.allow_force");
+    takeBool(policy["validate_hypotheses"], "payload.policy.validate_hypotheses");
+    this.stabilityWindow = takeNumber(policy["stability_window"], "payload.policy.stability_window");
+    for (const [name, words] of Object.entries(POLICY_WORDS)) {
+      const word = member(policy, name) ?? words[0]!;
+      expect(words.includes(String(word)) && typeof word === "string", `payload.policy.${name} is none of its words`, words.join(", "), canonicalize(word));
+    }
+    this.policy = policy;
+  }
+
+  private takeProvider(value: Json | undefined): void {
+    const provider = takeMembers(value, "payload.provider", "id version", "content_hash");
+    takeText(provider["id"], "payload.provider.id");
+    takeText(provider["version"], "payload.provider.version");
+    this.hasProvider = true;
+    if (!Object.hasOwn(provider, "content_hash")) return;
+    this.kit = { id: provider["id"]!, content_hash: takeHash(provider["content_hash"], "payload.provider.content_hash") };
+  }
+
+  private takeOrigin(value: Json | undefined): void {
+    const origin = takeMembers(value, "payload.origin", "event_hash seq session_id", "without");
+    const seq = takeNumber(origin["seq"], "payload.origin.seq");
+    const place = "payload.origin.without";
+    const without = Object.hasOwn(origin, "without") ? takeList(origin["without"], place).map((each) => takeNumber(each, place, 1)) : [];
+    const isOrdered = without.every((each, at) => each <= seq && (at === 0 || without[at - 1]! < each));
+    expect(isOrdered && Object.hasOwn(origin, "without") === without.length > 0, `${place} is not some of the repeated events, in order`);
+    this.origin = { sessionId: takeText(origin["session_id"], "payload.origin.session_id"), seq, hash: takeHash(origin["event_hash"], "payload.origin.event_hash"), without };
+  }
+
+  private checkAttributes(value: Json | undefined): void {
+    const place = "payload.hypothesis_attributes";
+    const attributes = takeObject(value, place);
+    expect(Object.keys(attributes).length > 0, `${place} is empty`);
+    for (const [id, values] of Object.entries(attributes)) {
+      expect(this.universe.has(id), `${place} names an id outside of the universe`, "", id);
+      expect(Object.keys(takeObject(values, place)).length > 0, `${place} says nothing of an id`, "", id);
+    }
+  }
+
+  private eliminate(value: Json): Effect {
+    const payload = takeMembers(value, "payload", "eliminated justification observation_id probe source_id");
+    const named = takeIds(payload["eliminated"], "payload.eliminated");
+    takeOpaque(payload["justification"], "payload.justification");
+    const source = takeText(payload["source_id"], "payload.source_id");
+    const observation = takeText(payload["observation_id"], "payload.observation_id");
+    if (payload["probe"] !== null) this.takeProbe(payload["probe"], source);
+    else expect(this.policy["eliminations"] !== "observations", "a list of ids in a session that takes responses to probes alone");
+    this.occurOnce("observation", source, observation);
+    if (this.policy["validate_hypotheses"] === true) for (const id of named) expect(this.universe.has(id), "id outside of the universe", "", id);
+    return { outcome: null, eliminated: named.filter((id) => this.isAlive(id)) };
+  }
+
+  private takeProbe(value: Json | undefined, source: string): void {
+    expect(this.hasProvider, "a probe in a session without a provider");
+    const place = "payload.probe";
+    const probe = takeMembers(value, place, "probe_id response", "kit outcome_id reading seen_at");
+    const id = takeText(probe["probe_id"], `${place}.probe_id`);
+    expect(isSame(member(probe, "kit") ?? null, this.kit) && (this.kit !== null || !Object.hasOwn(probe, "kit")), `${place}.kit is not that of the declaration`);
+    const outcome = member(probe, "outcome_id") ?? null;
+    if (outcome !== null) takeText(outcome, `${place}.outcome_id`);
+    takeOpaque(member(probe, "reading") ?? null, `${place}.reading`);
+    if (Object.hasOwn(probe, "seen_at")) expect(STAMP.test(takeText(probe["seen_at"], `${place}.seen_at`)), `${place}.seen_at has another form`);
+    const look = JSON.stringify([source, id]);
+    expect(this.policy["looks"] !== "once" || !this.looks.has(look), "a second look of a source that may look once", "", look);
+    this.looks.add(look);
+  }
+
+  private isAlive(id: string): boolean {
+    const position = this.universe.get(id);
+    return position !== undefined && this.survivors.has(position);
+  }
 
   private eliminated(): number {
-    return this.survivors!.size - this.survivors!.count;
+    return this.survivors.size - this.survivors.count;
   }
 
   private isBound(): boolean {
     return [...this.obligations.values()].some((each) => !each.left);
   }
 
-  private ruleExit(id: string): Verdict {
+  private enter(value: Json): Effect {
+    const payload = takeMembers(value, "payload", "min_total_eliminations obligation_id");
+    const threshold = takeNumber(payload["min_total_eliminations"], "payload.min_total_eliminations");
+    const id = takeText(payload["obligation_id"], "payload.obligation_id");
+    expect(!this.obligations.has(id), "obligation entered twice", "", id);
+    this.obligations.set(id, { threshold, before: this.eliminated(), left: false });
+    return { outcome: null, eliminated: [] };
+  }
+
+  private exit(value: Json): Effect {
+    const payload = takeMembers(value, "payload", "context obligation_id");
+    takeOpaque(payload["context"], "payload.context");
+    const id = takeText(payload["obligation_id"], "payload.obligation_id");
     const obligation = this.obligations.get(id);
-    if (!obligation) throw new Mismatch("exit from an obligation that was not entered", "", id);
-    if (obligation.left) return { approved: false, reason: "obligation_not_active" };
-    if (this.eliminated() - obligation.before < this.thresholds.get(id)!) return { approved: false, reason: "below_threshold" };
+    expect(obligation !== undefined, "exit from an obligation that was not entered", "", id);
+    if (obligation.left) return { outcome: { approved: false, reason: "obligation_not_active" }, eliminated: [] };
+    if (this.eliminated() - obligation.before < obligation.threshold) return { outcome: { approved: false, reason: "below_threshold" }, eliminated: [] };
     obligation.left = true;
-    return { approved: true, reason: "approved" };
+    return { outcome: { approved: true, reason: "approved" }, eliminated: [] };
   }
 
-  private ruleConclusion(id: string): Verdict {
-    if (this.isBound()) return { accepted: false, reason: "obligation_active" };
-    const position = this.universe.get(id);
-    const alive = position !== undefined && this.survivors!.has(position);
-    if (this.policy.conclusions === "survivors" && !alive) return { accepted: false, reason: "not_a_survivor" };
+  private conclude(value: Json): Effect {
+    const payload = takeMembers(value, "payload", "conclusion_id context");
+    takeOpaque(payload["context"], "payload.context");
+    const id = takeText(payload["conclusion_id"], "payload.conclusion_id");
+    if (this.isBound()) return { outcome: { accepted: false, reason: "obligation_active" }, eliminated: [] };
+    if (this.policy["conclusions"] === "survivors" && !this.isAlive(id)) return { outcome: { accepted: false, reason: "not_a_survivor" }, eliminated: [] };
     this.concluded.push(id);
-    return { accepted: true, reason: "accepted" };
+    return { outcome: { accepted: true, reason: "accepted" }, eliminated: [] };
   }
 
-  private ruleTermination(force: boolean): Verdict {
-    const reason = this.findObstacle();
-    if (reason !== null && !(force && this.policy.allow_force)) return { approved: false, reason };
+  private terminate(value: Json): Effect {
+    const context = takeOpaque(takeMembers(value, "payload", "context")["context"], "payload.context");
+    const force = context !== null && member(context, "force") === true;
+    const obstacle = this.findObstacle();
+    if (obstacle !== null && !(force && this.policy["allow_force"] === true)) {
+      return { outcome: { approved: false, reason: obstacle }, eliminated: [], hasNotes: force };
+    }
     this.ended = true;
-    return { approved: true, reason: reason === null ? "approved" : "forced" };
+    return { outcome: { approved: true, reason: obstacle === null ? "approved" : "forced" }, eliminated: [] };
   }
 
   private findObstacle(): string | null {
     if (this.isBound()) return "obligation_active";
-    if (this.survivors!.count !== 1) return "not_singleton";
-    const wanted = this.policy.stability_window;
-    const last = this.concluded.slice(-wanted || this.concluded.length);
-    const stable = wanted === 0 || (last.length === wanted && last.every((id) => id === last[0]));
+    if (this.survivors.count !== 1) return "not_singleton";
+    const last = this.stabilityWindow === 0 ? [] : this.concluded.slice(-this.stabilityWindow);
+    const stable = last.length === this.stabilityWindow && last.every((id) => id === last[0]);
     return stable ? null : "conclusion_unstable";
+  }
+
+  private update(value: Json): Effect {
+    const payload = takeMembers(value, "payload", "", "agents labels owner severity title");
+    expect(Object.keys(payload).length > 0, "an update that changes nothing");
+    checkCase(payload, true);
+    return { outcome: null, eliminated: [] };
   }
 }

@@ -1,18 +1,19 @@
 // Verification off the page's thread: answers of /audit or an export in, progress and verdicts out.
 
-import { joinExport, splitAnswer, splitExport, type RawEntry } from "./reading";
-import { checkStream, type Verdict } from "./verify";
+import { joinExport, splitAnswer, type RawEntry } from "./reading";
+import { checkFile, checkStream, type FileVerdict, type KeptHead, type Verdict } from "./verify";
 
 export type Order =
   | { kind: "page"; text: string }
   | { kind: "check"; stream: string }
   | { kind: "export"; stream: string }
-  | { kind: "file"; text: string };
+  | { kind: "file"; text: string; kept: KeptHead[] };
 
 export type Report =
   | { kind: "page"; cursor: string | null; events: number }
   | { kind: "progress"; done: number }
-  | { kind: "verdicts"; verdicts: Verdict[] }
+  | { kind: "verdict"; verdict: Verdict }
+  | { kind: "file"; file: FileVerdict }
   | { kind: "export"; text: string }
   | { kind: "failed"; reason: string };
 
@@ -27,19 +28,11 @@ function obey(order: Order): void {
       return tell({ kind: "page", cursor: page.cursor, events: entries.length });
     }
     case "check":
-      return tell({ kind: "verdicts", verdicts: [checkStream(order.stream, entries, (done) => tell({ kind: "progress", done }))] });
+      return tell({ kind: "verdict", verdict: checkStream(order.stream, entries, (done) => tell({ kind: "progress", done })) });
     case "export":
       return tell({ kind: "export", text: joinExport(order.stream, entries) });
-    case "file": {
-      const verdicts = splitExport(order.text).map((stream) => {
-        const verdict = checkStream(stream.name, stream.entries, (done) => tell({ kind: "progress", done }));
-        if (verdict.state === "holds" && (verdict.head !== stream.headHash || verdict.events !== stream.headSeq + 1)) {
-          return { ...verdict, state: "broken" as const, seq: verdict.events - 1, reason: "does not end where the file says", expected: stream.headHash, found: verdict.head };
-        }
-        return verdict;
-      });
-      return tell({ kind: "verdicts", verdicts });
-    }
+    case "file":
+      return tell({ kind: "file", file: checkFile(order.text, order.kept, (done) => tell({ kind: "progress", done })) });
   }
 }
 

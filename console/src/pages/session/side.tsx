@@ -95,7 +95,13 @@ export function Verification({ verification, log, id }: { verification: Checking
   );
 }
 
-export function Finding({ verdict }: { verdict: Verdict }): JSX.Element {
+const KEPT = {
+  last: "Its last event is the head that you kept.",
+  earlier: "It still has the head that you kept. Events after that head are vouched for by nobody but who gave you the file.",
+  none: "Nothing that you kept vouches for it: it agrees with itself, and may have been made up.",
+};
+
+export function Finding({ verdict, ofFile = false }: { verdict: Verdict; ofFile?: boolean }): JSX.Element {
   if (verdict.state === "unknown") return <p class="f2">{verdict.reason}</p>;
   if (verdict.state === "broken") {
     return (
@@ -109,9 +115,11 @@ export function Finding({ verdict }: { verdict: Verdict }): JSX.Element {
   return (
     <>
       <p class="f2 num">
-        {verdict.decided ? `${plural(verdict.events, "event")} decided again, ${count(verdict.events)} hashes, ${count(verdict.commitments)} survivor commitments.` : `${count(verdict.events)} hashes and links. The decisions of a space are not decided again here.`} {verdict.milliseconds.toFixed(0)} ms.
+        {verdict.decided ? `${plural(verdict.events, "event")} decided again, ${count(verdict.events)} hashes, ${count(verdict.commitments)} survivor commitments.` : `${count(verdict.events)} hashes and links, and the state that they lead to.`} {verdict.milliseconds.toFixed(0)} ms.
       </p>
       <p class="mono f3">head {verdict.head.slice(0, 4)} {verdict.head.slice(4, 8)} … {verdict.head.slice(-8, -4)} {verdict.head.slice(-4)}</p>
+      {ofFile && <p class={verdict.kept === "last" ? "holds" : "owed"}>{KEPT[verdict.kept]}</p>}
+      {verdict.notChecked.map((each) => <p key={each} class="owed">Not checked here: {each}.</p>)}
     </>
   );
 }
