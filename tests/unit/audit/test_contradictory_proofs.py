@@ -1,4 +1,4 @@
-"""Under one root, nobody can prove of one event that a hypothesis survived it and that it did not."""
+"""Under one root, no two proofs say of one event that a hypothesis survived it and that it did not."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_log_that_grew_past_a_kept_head_is_good_and_one_that_lost_it_is_not() 
     good = Known(heads={name: [Head(4, fitted[4].event_hash)]}, trees={name: [Tree(5, root)]})
     report = check_export(write_export(fitted), good)
     assert report.not_checked == []
-    # What came after the head is vouched for by nobody but who hands the file over.
+    # Nothing but the file vouches for what came after the head.
     (condition,) = report.rests_on
     assert condition.startswith(
         f"the last {len(fitted) - 5} entries of 1 streams, which are newer than their kept heads"

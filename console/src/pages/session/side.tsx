@@ -97,7 +97,7 @@ export function Verification({ verification, log, id }: { verification: Checking
 
 const KEPT = {
   last: "Its last event is the head that you kept.",
-  earlier: "It still has the head that you kept. Events after that head are vouched for by nobody but who gave you the file.",
+  earlier: "It still has the head that you kept. Nothing but the file vouches for the events after that head.",
   none: "Nothing that you kept vouches for it: it agrees with itself, and may have been made up.",
 };
 
