@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Protocol
 
-from cmbs.audit.kernel.documents import Consistency, read_proof
 from cmbs.audit.proof_check import verify_proof
 from cmbs.errors import InvalidProof
+from cmbs.offline_verifier import Known, Question, Tree
 from cmbs.spi import is_reserved
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.transparency.kernel.checkpoint import Checkpoint, check_signature, compare_checkpoints
@@ -76,13 +76,15 @@ def _check_growth(record: HeadRecord, server: CheckpointSource) -> Fault | None:
     if isinstance(answer, Fault):
         return answer
     try:
-        proof = read_proof(answer)
-        verify_proof(proof)
+        verify_proof(answer, asked=Question("consistency", record.stream_id, record.size - 1))
     except InvalidProof as exc:
         return Fault(FaultKind.UNPROVED, str(exc), record.stream_id)
-    if not isinstance(proof, Consistency) or (proof.stream.id, proof.old.size) != (record.stream_id, record.size):
-        return Fault(FaultKind.UNPROVED, "the server proves something else", record.stream_id)
-    return None if proof.old.root.hex() == record.root else describe_fork(record)
+    recorded = Tree(record.size, bytes.fromhex(record.root))
+    try:
+        verify_proof(answer, Known(trees={record.stream_id: [recorded]}))
+    except InvalidProof:
+        return describe_fork(record)
+    return None
 
 
 def check_against_server(kept: Sequence[Note], server: CheckpointSource, keys: Sequence[LogKey]) -> list[Fault]:

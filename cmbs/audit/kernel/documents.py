@@ -9,10 +9,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from cmbs.errors import BeliefServerError, InvalidProof
-from cmbs.ledger import canonical
-from cmbs.ledger.format import is_earlier_document
-
 Format: TypeAlias = Literal["cmbs/1/proof"]
 FORMAT: Format = "cmbs/1/proof"
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
@@ -177,23 +173,6 @@ class Decision(_Document, frozen=True):
 
 
 Proof: TypeAlias = Inclusion | Consistency | Membership | Elimination | Transition | Refusal | Decision
-
-_DECODER: msgspec.json.Decoder[Proof] = msgspec.json.Decoder(Proof)
-
-
-def read_proof(text: bytes) -> Proof:
-    """The document that a text holds; InvalidProof where it is none of this format."""
-    try:
-        plain = canonical.decode(text)
-        if isinstance(plain, dict) and is_earlier_document(plain.get("format")):
-            raise InvalidProof("a proof of an earlier format, which this software does not read")
-        document = _DECODER.decode(text)
-    except (BeliefServerError, msgspec.DecodeError) as exc:
-        raise InvalidProof(f"not a proof of the format `{FORMAT}`: {getattr(exc, 'message', exc)}") from exc
-    # Base64 has several texts for the same bytes; one of them is a proof.
-    if msgspec.to_builtins(document) != plain:
-        raise InvalidProof("a value is not in its one form: base64 with padding, optional fields left out")
-    return document
 
 
 def write_proof(document: Proof) -> bytes:
