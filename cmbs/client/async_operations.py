@@ -108,7 +108,7 @@ class AsyncOperations:
         causal graph, hypotheses that are not in it are refused.
 
         Args:
-            ontology: May be left out where a kit is named, which says it.
+            ontology: May be left out where a kit or a provider is named, which says it.
             hypotheses: Opaque ids; repeats count once. If left out, they are those of the server's causal graph.
             metadata: Any JSON object: stored and returned unchanged, never interpreted.
             hypothesis_attributes: What is said of hypotheses, by id and name; any JSON values. Policies of spaces
@@ -243,10 +243,12 @@ class AsyncOperations:
         owner: str | None = None,
         severity: str | None = None,
         agents: Iterable[str] | None = None,
+        lift_obligation: str | None = None,
     ) -> UpdateCaseResponse:
-        """Change title, owner, severity, labels or agents of a case.
+        """Change what a case says of itself, or lift an obligation.
 
-        UPDATE_CASE. Only what is sent changes. Who may work on the case is for operators to change.
+        UPDATE_CASE. Only what is sent changes. Only operators change who may work on the case, and lift
+        obligations.
 
         Args:
             session_id: The session, by its id or the name of its case.
@@ -256,6 +258,8 @@ class AsyncOperations:
             severity: How grave it is; null or empty takes it away.
             agents: All agents that may work on it from now on, in the place of those that it listed; an empty list
                 means none. For operators.
+            lift_obligation: An active obligation that stands in the way no longer, such as one that cannot be met.
+                For operators.
         """
         answer: UpdateCaseResponse = await self._call(
             "update_case",
@@ -265,6 +269,7 @@ class AsyncOperations:
             owner=owner,
             severity=severity,
             agents=agents,
+            lift_obligation=lift_obligation,
         )
         return answer
 
@@ -758,11 +763,11 @@ class AsyncOperations:
         return answer
 
     async def readyz(self) -> Health:
-        """Whether the store answers and is whole.
+        """Whether the stores answer and are whole.
 
-        Reads from the store. 503 also where it is behind what this process has seen of it, which `behind` names,
-        and where there is no register of keys to go by, and where nothing is signed because the store does not
-        continue what was signed before.
+        Reads from the store, and asks Tee which one it is where tombstones are there. 503 also where the store is
+        behind what this process has seen of it, which `behind` names, where there is no register of keys to go by,
+        and where nothing is signed because the store does not continue what was signed before.
         """
         answer: Health = await self._call("readyz")
         return answer
