@@ -295,7 +295,7 @@ def test_an_error_comes_back_as_what_it_was(error: BeliefServerError) -> None:
     status = PRECONDITION_FAILED if mismatch else STATUS_OF_CODE[ErrorCode(error.code)]
     sent = json.loads(json.dumps({"message": error.message, "details": error.details or None}))
     rebuilt = rebuild_error(status, error.code, sent["message"], sent["details"])
-    kind = errors.StoreUnavailable if isinstance(error, errors.StoreDisagrees) else type(error)
+    kind = errors.StoreUnavailable if isinstance(error, errors.StoreUnavailable) else type(error)
     assert type(rebuilt) is kind
     assert vars(rebuilt) == vars(error)
     assert str(rebuilt) == str(error)
