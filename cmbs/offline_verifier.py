@@ -647,6 +647,10 @@ class Question:
     at: int | None = None
     hypothesis: str | None = None
 
+    @property
+    def is_asked(self) -> bool:
+        return any(each is not None for each in vars(self).values())
+
 
 @dataclass
 class Proven:
@@ -662,6 +666,8 @@ class Proven:
     def hold_against(self, asked: Question) -> list[str]:
         """What it rests on for a reader who asked this; Refused where it answers another question."""
         if self.answers is None:
+            if asked.is_asked:
+                raise Refused(f"a document of the kind {quote(self.kind)} answers no such question", "kind")
             return self.rests_on
         answered, given = vars(self.answers), vars(asked)
         for name, value in answered.items():
@@ -2264,6 +2270,8 @@ class Report:
     figures: dict[str, int] = field(default_factory=dict)
     not_checked: list[str] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
+    # Whether it is a proof of something in a stream, held against the question of the reader.
+    is_answer: bool = False
 
     def describe(self) -> Iterator[str]:
         if self.status != "good":
@@ -2302,7 +2310,9 @@ def check_file(file: IO[bytes], report: Report, known: Known, asked: Question) -
     report.kind = "proof"
     proven = ProofCheck(known).check(decode_text(data))
     report.kind, report.statement, report.not_checked = proven.kind, proven.statement, proven.not_checked
-    report.rests_on = proven.hold_against(asked)
+    # Documents of checkpoints go with the proof that is asked for, and are none.
+    report.is_answer = proven.answers is not None
+    report.rests_on = proven.hold_against(asked if report.is_answer else Question())
 
 
 @contextmanager
@@ -2424,6 +2434,8 @@ def verify(options: argparse.Namespace) -> tuple[int, list[Report], list[str]]:
         for name in sorted({*known.heads, *known.trees} - there):
             if not name.startswith(RESERVED_PREFIXES):
                 known.unchecked.append(f"{quote(name)}, of which a head was kept, is in none of the files")
+    if asked.is_asked and not any(each.is_answer for each in reports):
+        known.unchecked.append("the question: none of the files is a proof that could answer it")
     statuses = {each.status for each in reports}
     if "bad" in statuses:
         return BAD, reports, known.unchecked

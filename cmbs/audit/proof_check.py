@@ -26,10 +26,12 @@ def verify_proof(document: bytes | Proof, known: Known | None = None, asked: Que
     Where something is asked, what it leaves open is one of the conditions in the answer.
     """
     text = document if isinstance(document, bytes) else write_proof(document)
+    reader = Known() if known is None else known.copy()
     try:
-        proven = ProofCheck(Known() if known is None else known.copy()).check(decode_text(text))
+        proven = ProofCheck(reader).check(decode_text(text))
         if asked is not None:
             proven.rests_on = proven.hold_against(asked)
+        proven.rests_on = [*proven.rests_on, *reader.unchecked]
     except Refused as refused:
         raise InvalidProof(refused.describe()) from refused
     except Unreadable as other:
@@ -46,7 +48,9 @@ def read_known(texts: Iterable[bytes], keys: Iterable[LogKey] = ()) -> Known:
         for text in texts:
             load_kept(decode_text(text), known)
         known.keys = [VerifyKey.parse(each.vkey, each.retired_size) for each in keys]
-        for note in known.checkpoints if known.keys else ():
+        if known.checkpoints and not known.keys:
+            raise InvalidRequest("a signed checkpoint is believed by its key: name the key that you trust")
+        for note in known.checkpoints:
             known.believes(note)
     except Refused as refused:
         raise InvalidRequest(f"not what a reader keeps: {refused.describe()}") from refused

@@ -45,6 +45,15 @@ describe("the corpus of exports", () => {
     else expect({ stream: first?.stream, seq: first?.seq, events: first?.events }).toEqual({ stream: bad!.stream ?? first?.stream, seq: bad!.seq ?? first?.seq, events: first?.seq });
   });
 
+  it("says of a fork whose origin is broken that it was not compared", () => {
+    const [, vector] = vectors.find(([name]) => name === "fork-with-its-origin.json")!;
+    const lines = vector.export.map((line, at) => (at === 4 ? line.replace('"entry":{', '"entry":{{') : line));
+    const { streams, problem } = checkFile(lines.join("\n"));
+    expect(problem).toBeNull();
+    expect(streams.map((each) => each.state)).toEqual(["broken", "holds"]);
+    expect(streams[1]!.notChecked.join()).toContain("it is not whole in this file");
+  });
+
   it("has no quarrel with the golden export", () => {
     const golden = readFileSync(new URL("../../tests/golden/cmbs-1/export.jsonl", import.meta.url), "utf-8");
     const ends = golden.split("\n").filter((line) => line.startsWith('{"end_of"')).map((line) => JSON.parse(line) as { end_of: string; head_seq: number; head_hash: string });

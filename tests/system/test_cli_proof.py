@@ -13,6 +13,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import SQLiteStore
 from cmbs.substrate.belief_source import ServedBelief
 from tests.support.cli import invoke
+from tests.support.heads_log import HeadsLog
 from tests.support.proving import ONTOLOGY, anchors_of
 from tests.support.spaces import SPACE, World, constraint, delta
 from tests.support.store_fixture import NO_SUCH_SESSION, declared
@@ -161,3 +162,22 @@ def test_an_id_cannot_print_lines_of_its_own(place: Path) -> None:
         "proof", "check", "-", given=(place / "proof.json").read_text().replace('"position":1', '"position":0')
     )
     assert (ran.exit_code, len(ran.stderr.splitlines())) == (1, 1)
+
+
+@pytest.mark.req("PROOF-07")
+def test_a_document_of_checkpoints_answers_no_question_about_a_stream(session_id: str) -> None:
+    log = HeadsLog([{"head_hash": "00" * 32, "root": "00" * 32, "size": 1, "stream_id": session_id}])
+    record, growth = json.dumps(log.record(0, 1)), json.dumps(log.consistency(1, 1))
+    assert invoke("proof", "check", "-", "--key", log.vkey, given=record).exit_code == 0
+    asked = invoke("proof", "check", "-", "--key", log.vkey, "--kind", "membership", given=record)
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert "a document of the kind `checkpoint-record` answers no such question" in asked.stderr
+    # What it could be compared with was not given.
+    assert invoke("proof", "check", "-", "--key", log.vkey, given=growth).exit_code == 4
+    Path("note.txt").write_text(log.note(1))
+    kept = ("--anchors", "note.txt")
+    assert invoke("proof", "check", "-", *kept, "--key", log.vkey, given=growth).exit_code == 0
+    unsigned = invoke("proof", "check", "-", *kept, given=growth)
+    assert (unsigned.exit_code, "name the key that you trust" in unsigned.stderr) == (2, True)
+    forged = HeadsLog([{}])
+    assert invoke("proof", "check", "-", *kept, "--key", forged.vkey, given=growth).exit_code == 2

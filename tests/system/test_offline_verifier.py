@@ -239,6 +239,13 @@ def test_signed_checkpoints_are_checked_with_the_export(files: Path, copy: Path,
 
 
 @pytest.mark.req("OFFLINE-09")
+def test_a_question_that_no_file_answers_was_not_checked(files: Path, copy: Path, log: HeadsLog) -> None:
+    for name in ("record.json", "export.jsonl"):
+        code, said = run(copy, name, "--kind", "membership", "--key", log.vkey, site=True)
+        assert (code, "asked for, not checked: the question: none of the files" in said) == (3, True)
+
+
+@pytest.mark.req("OFFLINE-09")
 def test_what_contradicts_a_checkpoint_is_found(files: Path, copy: Path, log: HeadsLog, world: bytes) -> None:
     def judge(name: str, document: Any, *arguments: str) -> str:
         text = document if isinstance(document, str) else json.dumps(document)

@@ -113,6 +113,7 @@ export function checkFile(file: string, kept: KeptHead[] = [], progress: (done: 
   const streams: Verdict[] = [];
   const forks: { verdict: Verdict; origin: Origin }[] = [];
   const read = new Map<string, RawEntry[]>();
+  const isGood = (name: string): boolean => streams.some((each) => each.stream === name && each.state === "holds");
   let problem: FileVerdict["problem"] = null;
   try {
     for (const stream of splitExport(file)) {
@@ -129,7 +130,10 @@ export function checkFile(file: string, kept: KeptHead[] = [], progress: (done: 
     if (!(error instanceof BadLine)) throw error;
     problem = { line: error.line, reason: error.reason };
   }
-  for (const { verdict, origin } of forks) compareFork(verdict, origin, read);
+  for (const { verdict, origin } of forks) {
+    if (read.has(origin.sessionId) && isGood(origin.sessionId)) compareFork(verdict, origin, read);
+    else verdict.notChecked.push(`whether its first events are those of the session that it is a fork of, ${origin.sessionId}: it is not whole in this file`);
+  }
   for (const head of kept) {
     if (head.stream !== null && !read.has(head.stream) && problem === null) problem = { line: 0, reason: `${head.stream}, of which a head was kept, is not in the file` };
     if (head.stream === null && !streams.some((each) => each.kept !== "none") && problem === null) problem = { line: 0, reason: "the head that was kept is in none of its streams" };
@@ -152,12 +156,8 @@ function holdAgainst(verdict: Verdict, entries: RawEntry[], kept: KeptHead[]): v
 
 /** A fork repeats the messages of the session that it is of, but for those that it leaves out. */
 function compareFork(verdict: Verdict, origin: Origin, read: Map<string, RawEntry[]>): void {
-  const theirs = read.get(origin.sessionId);
-  if (theirs === undefined) {
-    verdict.notChecked.push(`whether its first events are those of the session that it is a fork of, ${origin.sessionId}: it is not in the file`);
-    return;
-  }
   if (verdict.state !== "holds") return;
+  const theirs = read.get(origin.sessionId)!;
   const ours = read.get(verdict.stream)!;
   if (theirs.length <= origin.seq || ours.length <= origin.seq - origin.without.length) return breakAt(verdict, 0, "the fork or its origin is shorter than what is repeated");
   if (theirs[origin.seq]!.hash !== origin.hash) return breakAt(verdict, 0, "not the event of its origin", origin.hash, theirs[origin.seq]!.hash);
