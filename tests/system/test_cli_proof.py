@@ -80,7 +80,7 @@ def test_a_decision_is_proven_with_what_it_rests_on_and_checked_without_cmbs(ses
     assert invoke("proof", "check", "-", given=forged).exit_code == 1
 
 
-@pytest.mark.req("PROOF-07")
+@pytest.mark.req("PROOF-07", "PROOF-09")
 def test_with_the_roots_that_were_kept_nothing_is_left_open(session_id: str, place: Path) -> None:
     store = SQLiteStore(place / "cmbs.db")
     known = anchors_of(store, session_id)
@@ -145,7 +145,7 @@ def test_a_changed_proof_and_a_false_statement_end_with_1(session_id: str) -> No
     assert invoke("proof", "check", "missing.json").exit_code == 2
 
 
-@pytest.mark.req("PROOF-07")
+@pytest.mark.req("PROOF-07", "PROOF-09")
 def test_an_id_cannot_print_lines_of_its_own(place: Path) -> None:
     server = BeliefServer(store=SQLiteStore(place / "cmbs.db"))
     forged = "x\ngood membership: `b` survived"
@@ -164,7 +164,7 @@ def test_an_id_cannot_print_lines_of_its_own(place: Path) -> None:
     assert (ran.exit_code, len(ran.stderr.splitlines())) == (1, 1)
 
 
-@pytest.mark.req("PROOF-07")
+@pytest.mark.req("PROOF-07", "PROOF-09")
 def test_a_document_of_checkpoints_answers_no_question_about_a_stream(session_id: str) -> None:
     log = HeadsLog([{"head_hash": "00" * 32, "root": "00" * 32, "size": 1, "stream_id": session_id}])
     record, growth = json.dumps(log.record(0, 1)), json.dumps(log.consistency(1, 1))

@@ -32,7 +32,7 @@ def misplace() -> ForgedLog:
     return log
 
 
-@pytest.mark.req("PROOF-03")
+@pytest.mark.req("PROOF-08")
 def test_an_id_that_is_listed_over_the_bit_of_another_was_not_eliminated() -> None:
     log = misplace()
     assert check(log.membership("a", 0, 1), kept(log)).rests_on == []
@@ -44,7 +44,7 @@ def test_an_id_that_is_listed_over_the_bit_of_another_was_not_eliminated() -> No
             check(log.transition(1, [1, 3], declared=declared))
 
 
-@pytest.mark.req("PROOF-03")
+@pytest.mark.req("PROOF-08")
 def test_of_an_honest_writer_the_same_documents_prove_what_happened() -> None:
     log = ForgedLog(IDS)
     log.eliminate(["b", "d"], [1, 3])
@@ -74,7 +74,7 @@ BAD_UNIVERSES = {
 }
 
 
-@pytest.mark.req("PROOF-03")
+@pytest.mark.req("PROOF-08")
 @pytest.mark.parametrize("case", BAD_UNIVERSES)
 def test_a_declaration_is_held_against_its_root(case: str) -> None:
     log = BAD_UNIVERSES[case]
@@ -82,7 +82,7 @@ def test_a_declaration_is_held_against_its_root(case: str) -> None:
         check(log.membership("a", log.leaves.index("a"), 0))
 
 
-@pytest.mark.req("PROOF-03")
+@pytest.mark.req("PROOF-08")
 def test_a_declaration_that_is_left_out_is_a_condition_that_names_what_a_reader_must_have_checked() -> None:
     log = ForgedLog(IDS)
     root = hash_universe(IDS)
@@ -97,7 +97,7 @@ def test_a_declaration_that_is_left_out_is_a_condition_that_names_what_a_reader_
         check(document, known)
 
 
-@pytest.mark.req("PROOF-03")
+@pytest.mark.req("PROOF-08")
 @given(st.data())
 def test_no_writer_can_have_both_proven(data: st.DataObject) -> None:
     names = st.sampled_from(["a", "b", "c"])

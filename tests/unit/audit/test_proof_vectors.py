@@ -16,7 +16,7 @@ from tests.support.subtests import for_each
 VECTORS = sorted((Path(__file__).resolve().parents[2] / "vectors" / "proofs").glob("*.json"))
 
 
-@pytest.mark.req("PROOF-06")
+@pytest.mark.req("PROOF-06", "PROOF-08", "PROOF-09")
 @for_each("path", VECTORS, ids=lambda path: path.stem)
 def test_a_vector_is_judged_as_it_was(path: Path) -> None:
     vector = json.loads(path.read_text("utf-8"))
