@@ -1683,7 +1683,7 @@ class Session(Stream):
     def _look(self, probe: Any, source_id: str) -> None:
         take_fields(probe, "payload.probe", "probe_id response", "kit outcome_id reading seen_at")
         probe_id = take_text(probe["probe_id"], "payload.probe.probe_id")
-        if probe.get("kit") != self._kit:
+        if probe.get("kit") != self._kit or ("kit" in probe) != (self._kit is not None):
             raise Refused("not the kit that the session was declared over", "payload.probe.kit")
         if probe.get("outcome_id") is not None:
             take_text(probe["outcome_id"], "payload.probe.outcome_id")

@@ -275,6 +275,7 @@ SESSION: dict[str, Change] = {
     "size-that-is-a-text": (0, {"outcome.universe_size": "3"}),
     "outcome-with-a-member-more": (0, {"outcome.x": 1}),
     "policy-of-no-word": (0, {"payload.policy.conclusions": "all"}),
+    "policy-of-a-word-that-is-null": (0, {"payload.policy.conclusions": None}),
     "policy-with-a-member-more": (0, {"payload.policy.x": "any"}),
     "policy-window-that-is-true": (0, {"payload.policy.stability_window": True}),
     "policy-window-below-none": (0, {"payload.policy.stability_window": -1}),
@@ -373,6 +374,8 @@ SPACE: dict[str, Change] = {
     "other-snapshot": (4, {"outcome.decision.state_snapshot_id": "0" * 64}),
     "unset-what-is-not-there": (4, {"outcome.changes": {"unset": ["goal.never"]}}),
     "set-what-is-no-text": (4, {"outcome.changes": {"set": {"goal.x": 1}}}),
+    "changes-that-are-null": (4, {"outcome.changes": None}),
+    "belief-that-is-null": (4, {"payload.belief": None}),
     "changes-with-a-member-more": (4, {"outcome.changes": {"x": {}}}),
     "proposal-twice": (4, {"payload.proposal.proposal_id": "p1"}),
 }

@@ -35,6 +35,11 @@ export function member(of: Members, name: string): Json | undefined {
   return Object.hasOwn(of, name) ? of[name] : undefined;
 }
 
+/** A member, or what is meant where it is not there; null is a value like any other. */
+export function memberOr(of: Members, name: string, missing: Json): Json {
+  return member(of, name) === undefined ? missing : of[name]!;
+}
+
 export function takeObject(value: Json | undefined, place: string): Members {
   expect(value !== null && typeof value === "object" && !Array.isArray(value), `${place} is not an object`);
   return value;

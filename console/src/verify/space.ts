@@ -4,7 +4,7 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { canonicalize, type Json } from "./canonical";
 import { ENVELOPE, StreamCheck, type Entry } from "./chain";
-import { expect, isSame, member, takeList, takeMembers, takeObject, takeText, type Members } from "./fields";
+import { expect, isSame, member, memberOr, takeList, takeMembers, takeObject, takeText, type Members } from "./fields";
 import { encode, toHex } from "./merkle";
 
 export const SPACE_PREFIX = "space:";
@@ -40,15 +40,14 @@ export class SpaceCheck extends StreamCheck {
       const proposal = takeObject(member(payload, "proposal"), "payload.proposal");
       this.occurOnce("proposal", takeText(member(proposal, "proposal_id"), "payload.proposal.proposal_id"));
     }
-    this.change(member(outcome, "changes") ?? {}, entry.hash);
+    this.change(memberOr(outcome, "changes", {}), entry.hash);
     this.leaveOpen(entry.verb, payload);
   }
 
   private create(payload: Members, outcome: Members, hash: string): void {
     expect(`${SPACE_PREFIX}${String(payload["space_id"])}` === this.streamId, "not the space of its stream", this.streamId, payload["space_id"]);
     this.set(member(payload, "policy"), "payload.policy");
-    const changes = member(outcome, "changes");
-    const set = changes === undefined ? {} : (member(takeObject(changes, "outcome.changes"), "set") ?? {});
+    const set = memberOr(takeObject(memberOr(outcome, "changes", {}), "outcome.changes"), "set", {});
     expect(isSame(Object.fromEntries(this.state), set), "not the policy that the space was created with");
     this.policyHash = this.hashPolicy();
     this.snapshot = hash;
@@ -67,9 +66,9 @@ export class SpaceCheck extends StreamCheck {
 
   private change(value: Json, hash: string): void {
     const changes = takeMembers(value, "outcome.changes", "", "set unset");
-    const set = takeObject(member(changes, "set") ?? {}, "outcome.changes.set");
+    const set = takeObject(memberOr(changes, "set", {}), "outcome.changes.set");
     this.set(set, "outcome.changes.set");
-    const unset = takeList(member(changes, "unset") ?? [], "outcome.changes.unset").map((each) => takeText(each, "outcome.changes.unset"));
+    const unset = takeList(memberOr(changes, "unset", []), "outcome.changes.unset").map((each) => takeText(each, "outcome.changes.unset"));
     for (const name of unset) expect(this.state.delete(name), "a key that is unset and is not in the state", "", name);
     if (Object.keys(changes).length === 0) return;
     this.snapshot = hash;
@@ -83,7 +82,7 @@ export class SpaceCheck extends StreamCheck {
 
   private leaveOpen(verb: string, payload: Members): void {
     if (this.size > 0) this.undecided.set(verb, (this.undecided.get(verb) ?? 0) + 1);
-    this.readings += takeList(member(payload, "belief") ?? [], "payload.belief").length;
+    this.readings += takeList(memberOr(payload, "belief", []), "payload.belief").length;
     this.notChecked.length = 0;
     const count = [...this.undecided.values()].reduce((sum, each) => sum + each, 0);
     const verbs = [...this.undecided].sort().map(([name, times]) => `${times} ${name}`);
