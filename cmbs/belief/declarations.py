@@ -102,7 +102,7 @@ class Declarations:
         """
         session_id = self.choose_id(idempotency_key, actor)
         case = build_case_fields(**{**said, "agents": _choose_agents(said.get("agents"), actor)})
-        reference = note = store_id = graph_kit = None
+        reference = note = store_id = graph_kit = found = None
         policy, chosen = policy or self._policy, self._providers.own
         if chosen is None and (provider is not None or kit is not None):
             found = self._choose(hypotheses, provider, kit, idempotency_key and session_id)
@@ -111,18 +111,12 @@ class Declarations:
                 graph_kit = found.provider
             else:
                 chosen = found.provider
-            ontology = ontology or _find_ontology(found)
-        elif chosen is not None and ontology is None:
-            ontology = _find_ontology(ChosenProvider(chosen, reference_of(chosen)))
+        elif chosen is not None:
+            found = ChosenProvider(chosen, reference_of(chosen))
         wrong = self._check_symptoms(graph_kit, symptoms)
-        if ontology is None:
-            raise InvalidRequest(
-                "`ontology` may be left out only where a kit or a provider is named, which says it",
-                {"field": "ontology", "next": "send `ontology`, or name a `kit` or a `provider`"},
-            )
-        if chosen is not None:
-            reference = reference or reference_of(chosen)
-            hypotheses = ask_provider(chosen, lambda: frozenset(chosen.hypothesis_ids()))
+        ontology = ontology or _find_ontology(found)
+        if chosen is not None and found is not None:
+            reference, hypotheses = found.reference, ask_provider(chosen, chosen.hypothesis_ids)
             hypothesis_attributes = attributes_of_provider(chosen, hypothesis_attributes)
         else:
             begun = None if idempotency_key is None else self._find_begun(session_id)
@@ -250,8 +244,13 @@ def _choose_agents(agents: Any, actor: Actor | None) -> Any:
     return [actor.id] if agents is None and actor is not None and actor.kind is ActorKind.AGENT else agents
 
 
-def _find_ontology(chosen: ChosenProvider) -> OntologyBundle:
-    """What a declaration that names a kit or a provider need not say."""
+def _find_ontology(chosen: ChosenProvider | None) -> OntologyBundle:
+    """What a declaration that names a kit or a provider need not say; InvalidRequest where it names none."""
+    if chosen is None:
+        raise InvalidRequest(
+            "`ontology` may be left out only where a kit or a provider is named, which says it",
+            {"field": "ontology", "next": "send `ontology`, or name a `kit` or a `provider`"},
+        )
     provider, named = chosen.provider, chosen.reference
     if isinstance(provider, GraphKit):
         return ontology_of_graph(provider)

@@ -104,36 +104,42 @@ def from_table(
 ) -> None:
     """Make a kit of a table: each row (or id) a hypothesis, each column a probe. An empty cell eliminates nothing."""
     with failing_cleanly():
-        reduction = None if window is None else _parse_window(window)
-    options = TableOptions(
-        id_column=id_column,
-        drop=frozenset(drop or ()),
-        label_column=label,
-        prior_column=prior,
-        split=frozenset(split or ()),
-        separator=separator,
-        split_all=split_all,
-        group_by_id=group_by_id,
-        yes_no=frozenset(yes_no or ()),
-        probes=probes,
-        numeric=frozenset(numeric or ()),
-        text=frozenset(text or ()),
-        no_data=frozenset(no_data or ()),
-        max_values=max_values,
-        bands=bands,
-        threshold=threshold,
-        constant=constant,
-        window=reduction,
-        soundness=soundness,
-    )
-    name = kit_id if kit_id is not None else ("table" if str(file) == STANDARD_INPUT else file.stem)
-    shown_title = title if title is not None else f"Made from {'a table' if str(file) == STANDARD_INPUT else file.name}"
-    with failing_cleanly():
+        options = TableOptions(
+            id_column=id_column,
+            drop=frozenset(drop or ()),
+            label_column=label,
+            prior_column=prior,
+            split=frozenset(split or ()),
+            separator=separator,
+            split_all=split_all,
+            group_by_id=group_by_id,
+            yes_no=frozenset(yes_no or ()),
+            probes=probes,
+            numeric=frozenset(numeric or ()),
+            text=frozenset(text or ()),
+            no_data=frozenset(no_data or ()),
+            max_values=max_values,
+            bands=bands,
+            threshold=threshold,
+            constant=constant,
+            window=None if window is None else _parse_window(window),
+            soundness=soundness,
+        )
+        names = _choose_names(file, kit_id, kit_version, title)
         _check(options)
         _check_output(output, [each for each in (file, baseline) if each is not None], force=force)
         table = _table(file, delimiter)
         samples = None if baseline is None else _table(baseline, delimiter)
-        _convert(table, samples, options, (name, kit_version, shown_title), output)
+        _convert(table, samples, options, names, output)
+
+
+def _choose_names(
+    file: Path, kit_id: str | None, version: str | None, title: str | None
+) -> tuple[str, str | None, str]:
+    """Id, version and title of the kit; what is not said is that of the file."""
+    is_piped = str(file) == STANDARD_INPUT
+    name = kit_id if kit_id is not None else ("table" if is_piped else file.stem)
+    return name, version, title if title is not None else f"Made from {'a table' if is_piped else file.name}"
 
 
 def _convert(

@@ -27,8 +27,8 @@ def read_response(probe: KitProbe, response: Any) -> ReadResponse:
     """The outcome that a response stands for, with the record of how it was read.
 
     A response is no data (None or `NO_DATA`), the id of an outcome, or a number where the probe reads numbers. Where it
-    declares a window it is a list of samples, and nothing else: whoever sends one number or an outcome has reduced a
-    window already, by a rule that is not on record. What the probe cannot read raises `InvalidRequest`: an elimination
+    declares a window it is a list of samples, and nothing else: one number or an outcome would be a window that was
+    reduced by a rule that is not on record. What the probe cannot read raises `InvalidRequest`: an elimination
     cannot be taken back, so nothing is guessed. A number that is not finite is no reading; the answer then is no data.
     """
     match response:

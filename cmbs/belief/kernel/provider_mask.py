@@ -24,10 +24,10 @@ def ask_provider(provider: HypothesisProvider, question: Callable[[], T], probe_
         raise
     except Exception as exc:
         asked = "" if probe_id is None else f" for probe `{probe_id}`"
-        raise _broken(provider, f"raised `{type(exc).__name__}`{asked}", probe_id) from exc
+        raise _build_error(provider, f"raised `{type(exc).__name__}`{asked}", probe_id) from exc
 
 
-def _broken(provider: HypothesisProvider, what: str, probe_id: str | None) -> ProviderBroken:
+def _build_error(provider: HypothesisProvider, what: str, probe_id: str | None) -> ProviderBroken:
     try:
         name = provider.id()
     except Exception:  # noqa: BLE001 - what is told is the failure before this one
@@ -52,7 +52,9 @@ def find_eliminated(provider: HypothesisProvider, probe_id: str, response: Any) 
         raise InvalidHypothesisId(sorted(unknown))
     for hypothesis_id, eliminated in mask.items():
         if not isinstance(eliminated, bool):
-            raise _broken(provider, f"answers `{eliminated}` for hypothesis `{hypothesis_id}`, not a boolean", probe_id)
+            raise _build_error(
+                provider, f"answers `{eliminated}` for hypothesis `{hypothesis_id}`, not a boolean", probe_id
+            )
     return frozenset(hypothesis_id for hypothesis_id, eliminated in mask.items() if eliminated)
 
 
