@@ -84,7 +84,9 @@ def test_a_session_over_an_installed_kit_takes_probes_and_refuses_lists(client: 
     assert observed.json()["applied_eliminated"] == ["disk"]
     assert client.post(f"{path}/observations", json={"probe_id": "disk-usage", "response": "normal"}).json()["replayed"]
     event = client.get(f"{path}/audit").json()["events"][-1]["payload"]
-    assert (event["probe"], event["source_id"]) == ({"probe_id": "disk-usage", "response": "normal"}, "observer")
+    asked = {"probe_id": "disk-usage", "response": "normal"}
+    read = {"outcome_id": "normal", "reading": {"soundness": "sound"}}
+    assert (event["probe"], event["source_id"]) == ({**asked, **read}, "observer")
     other = client.post(f"{path}/observations", json={"probe_id": "disk-usage", "response": None, "source_id": "else"})
     assert other.json()["applied_eliminated"] == []
 

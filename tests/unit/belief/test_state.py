@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.provider_mask import BeliefState, ask_provider, find_eliminated
-from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
+from cmbs.errors import InvalidHypothesisId, InvalidRequest, ProviderBroken, UnknownProbe
 from cmbs.spi.hypothesis_provider import HypothesisProvider
 from tests.support.subtests import for_each
 
@@ -154,6 +154,17 @@ def test_a_provider_that_raises_is_named_and_changes_nothing() -> None:
         ask_provider(provider, provider.id)
     with pytest.raises(UnknownProbe):
         BeliefState(Table(ANIMALS, {})).apply_probe("p", 2)
+
+
+def test_what_a_provider_refuses_in_our_words_reaches_the_caller() -> None:
+    class Picky(Table):
+        def apply_probe(self, probe_id: str, response: Any) -> Mapping[str, bool]:
+            raise InvalidRequest(f"probe `{probe_id}` takes a number")
+
+    belief = BeliefState(Picky(ANIMALS, {("p", 1): {}}))
+    with pytest.raises(InvalidRequest, match="probe `p` takes a number"):
+        belief.apply_probe("p", "many")
+    assert belief.survivors == set(ANIMALS)
 
 
 def test_what_a_probe_eliminates_does_not_depend_on_who_is_alive() -> None:
