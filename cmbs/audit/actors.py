@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import cached_property
 
 import msgspec
 
@@ -41,7 +42,10 @@ class ActorCheck:
         self._log = log
         self._imported = imported
         self._keys = _read_keys(log)
-        self._order = _Order(log)
+
+    @cached_property
+    def _order(self) -> _Order:
+        return _Order(self._log)
 
     def check(self, stream_id: str, raw: bytes) -> Iterator[Finding]:
         """What is wrong with the actor of an entry that was verified before."""

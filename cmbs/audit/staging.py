@@ -76,8 +76,8 @@ class Staging:
         # Kits and names are merged: each entry of theirs that is not there is decided again.
         if ours is None or theirs is None or stream_id.startswith(KIT_PREFIX) or stream_id == NAMES_STREAM:
             return True
-        common = min(ours.seq, theirs.seq)
-        if self._log.hashes(stream_id, common - 1, 1) != target.hashes(stream_id, common - 1, 1):
+        last_of_both = min(ours.seq, theirs.seq)
+        if self._log.hashes(stream_id, last_of_both - 1, 1) != target.hashes(stream_id, last_of_both - 1, 1):
             raise Conflict(f"another log of `{stream_id}` is here already", {"stream_id": stream_id})
         return ours.seq > theirs.seq
 

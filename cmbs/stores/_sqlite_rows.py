@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -64,22 +64,13 @@ _BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS, LISTINGS)
 @contextmanager
 def reading_as_stored(connection: sqlite3.Connection) -> Iterator[None]:
     """One moment of the file, and text in it that is not UTF-8 is no reason to stop."""
-    with reading_text(connection, lambda raw: raw.decode(errors="surrogateescape")):
-        connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            connection.execute("ROLLBACK")
-
-
-@contextmanager
-def reading_text(connection: sqlite3.Connection, decode: Callable[[bytes], object]) -> Iterator[None]:
-    """Have text in the file decoded in this way."""
     usual = connection.text_factory
-    connection.text_factory = decode
+    connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
+    connection.execute("BEGIN")
     try:
         yield
     finally:
+        connection.execute("ROLLBACK")
         connection.text_factory = usual
 
 
@@ -159,9 +150,10 @@ class SQLiteRows(SQLiteJournal, ABC):
         with self._reading_as_stored() as connection:
             if LOOKUPS not in _present_tables(connection):
                 return []
-            (key, first), (seq, second) = _bind("?3", (after or {}).get("key")), _bind("?4", (after or {}).get("seq"))
-            beyond = "" if after is None else f" AND (key, seq) > ({key}, {seq})"
-            place = () if after is None else (first, second)
+            beyond, place = "", tuple[object, ...]()
+            if after is not None:
+                (key, first), (seq, second) = _bind("?3", after["key"]), _bind("?4", after["seq"])
+                beyond, place = f" AND (key, seq) > ({key}, {seq})", (first, second)
             return _select(
                 connection,
                 f"SELECT * FROM lookup_keys WHERE stream_id = CAST(?1 AS TEXT){beyond} ORDER BY key, seq LIMIT ?2",  # noqa: S608
@@ -250,19 +242,22 @@ def _read_page(
     name = _encode(stream_id)
     events: list[Row] = []
     if EVENTS in tables:
-        mark, value = _bind("?3", after)
-        beyond = "" if after is None else f" AND seq > {mark}"
-        rows = _iterate(
-            connection,
+        beyond, place = "", tuple[object, ...]()
+        if after is not None:
+            mark, value = _bind("?3", after)
+            beyond, place = f" AND seq > {mark}", (value,)
+        cursor = connection.execute(
             f"SELECT * FROM audit_events WHERE stream_id = CAST(?1 AS TEXT){beyond} ORDER BY seq LIMIT ?2",  # noqa: S608
-            (name, limit) if after is None else (name, limit, value),
+            (name, limit, *place),
         )
-        room = max_bytes
-        for row in rows:
-            if room is not None:
-                room -= len(entry) if isinstance(entry := row.get("entry"), (bytes, str)) else 0
-                if events and room < 0:
-                    return RowPage(events, None)
+        columns = [each[0] for each in cursor.description]
+        held = 0
+        for values in cursor:
+            row = dict(zip(columns, values, strict=True))
+            entry = row.get("entry")
+            held += len(entry) if isinstance(entry, (bytes, str)) else 0
+            if events and max_bytes is not None and held > max_bytes:
+                return RowPage(events, None)
             events.append(row)
     if len(events) == limit:
         return RowPage(events, None)
@@ -292,13 +287,9 @@ def _select_one(connection: sqlite3.Connection, table: str, name: bytes) -> Row 
 
 
 def _select(connection: sqlite3.Connection, statement: str, parameters: tuple[object, ...]) -> list[Row]:
-    return list(_iterate(connection, statement, parameters))
-
-
-def _iterate(connection: sqlite3.Connection, statement: str, parameters: tuple[object, ...]) -> Iterator[Row]:
     cursor = connection.execute(statement, parameters)
     columns = [each[0] for each in cursor.description]
-    return (dict(zip(columns, row, strict=True)) for row in cursor)
+    return [dict(zip(columns, row, strict=True)) for row in cursor]
 
 
 def _present_tables(connection: sqlite3.Connection) -> dict[str, str]:

@@ -33,7 +33,6 @@ from cmbs.stores._sqlite_rows import (
     event_row,
     lookup_rows,
     reading_as_stored,
-    reading_text,
     write_listings,
 )
 from cmbs.stores._sqlite_schema import LOG_FILE, refuse_faulty_schema
@@ -470,9 +469,12 @@ class SQLiteStore(SQLiteRows):
                 rows = connection.execute(statement, parameters).fetchall()
                 if all(_has_types(row, types) for row in rows):
                     return rows
-            with reading_text(connection, _decode_or_leave):
+            usual, connection.text_factory = connection.text_factory, _decode_or_leave
+            try:
                 every = connection.execute(statement, (*parameters[:-1], -1))
                 return list(islice((row for row in every if _has_types(row, types)), parameters[-1]))
+            finally:
+                connection.text_factory = usual
 
     @contextmanager
     def _reading_as_stored(self) -> Iterator[sqlite3.Connection]:

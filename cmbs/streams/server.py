@@ -147,9 +147,9 @@ class StreamServer(Generic[S, C, A]):
             self.streams.expect(stream_id, head)
 
     def refuse_writes(self, reason: str | None) -> None:
-        """Write nothing more, because the database as a whole was put back or cut; None takes writes again.
+        """Carry out no command, because the database as a whole was put back or cut; None takes them again.
 
-        What was recorded before is read, and answered to repeats, as before.
+        What is there is read as before.
         """
         self._writer.refusal = reason
 

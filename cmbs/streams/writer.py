@@ -166,6 +166,9 @@ class Writer(Generic[S, C, A]):
 
     def _write(self, batches: list[_Batch[S, C, A]]) -> None:
         """Decide on the cached states and write; where another process has written since, hold it off and repeat."""
+        if self.refusal is not None:
+            # Before anything is decided: a state that is dropped is copied by the next write.
+            raise StoreRolledBack(self.refusal)
         self.collided = any(batch.slot.contended for batch in batches)
         if not self.collided:
             for batch in batches:
@@ -209,11 +212,8 @@ class Writer(Generic[S, C, A]):
 
     def _append(self, batches: list[_Batch[S, C, A]]) -> None:
         appends = [append for batch in batches for append in batch.appends]
-        if not appends:
-            return
-        if self.refusal is not None:
-            raise StoreRolledBack(self.refusal)
-        self._log.append(appends)
+        if appends:
+            self._log.append(appends)
 
     def _publish(self, slot: Slot[S], state: S, appends: Sequence[Append]) -> None:
         self._streams.publish(slot, state, appends)

@@ -1,6 +1,6 @@
 """Any value in any column of a file: a finding of `fsck` and `verify`, and an error or an answer of a server.
 
-SQLite keeps a value of any type in a column of any type, so whoever can write to the file can put anything anywhere.
+SQLite keeps a value of any type in a column of any type: an intruder who can write to the file puts anything anywhere.
 """
 
 from __future__ import annotations

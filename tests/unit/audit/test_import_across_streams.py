@@ -49,12 +49,13 @@ class Target:
         lines = data if isinstance(data, list) else data.splitlines()
         return list(import_lines(self.server, lines, self.spaces.import_space))
 
-    def refuse(self, data: bytes | list[bytes], error: type[CmbsError] = LedgerCorrupt, match: str = "") -> None:
-        """That an export is refused, and that not one of its entries is there."""
+    def refuse(self, data: bytes | list[bytes], error: type[CmbsError] = LedgerCorrupt, match: str = "") -> str:
+        """That an export is refused, and that not one of its entries is there; what is said."""
         before = self.log.journal_end()
-        with pytest.raises(error, match=match):
+        with pytest.raises(error, match=match) as refused:
             self.take(data)
         assert self.log.journal_end() == before
+        return str(refused.value)
 
     def check(self) -> None:
         """That nothing is wrong with what is there."""
@@ -90,15 +91,15 @@ def forks() -> tuple[list[Fitted], dict[str, list[Fitted]]]:
 def test_a_fork_whose_origin_says_something_else_does_not_come_in(case: str) -> None:
     origin, wrong = forks()
     for streams in ((origin, wrong[case]), (wrong[case], origin)):
-        Target().refuse(write_export(*streams), match="origin|has no event")
+        assert Target().refuse(write_export(*streams), match="origin|has no event")
     # Nor where the origin is here already.
     target = Target()
     target.take(write_export(origin))
-    target.refuse(write_export(wrong[case]), match="origin|has no event")
+    assert target.refuse(write_export(wrong[case]), match="origin|has no event")
     # Nor an origin that makes a fork wrong which is here.
     target = Target()
     target.take(write_export(wrong[case]))
-    target.refuse(write_export(origin), match="origin|has no event")
+    assert target.refuse(write_export(origin), match="origin|has no event")
     target.check()
 
 
@@ -128,15 +129,15 @@ READINGS: dict[str, dict[str, Any]] = {
 @for_each("case", READINGS)
 def test_belief_readings_that_contradict_the_session_do_not_come_in(case: str) -> None:
     wrong = forge_readings(**READINGS[case])
-    Target().refuse(wrong, match=r"ledger of `space:")
+    assert Target().refuse(wrong, match=r"ledger of `space:")
     # Nor where the session is here, nor a session that makes readings wrong which are here.
     space, sessions = split(wrong)
     target = Target()
     target.take(sessions)
-    target.refuse(space, match=r"ledger of `space:")
+    assert target.refuse(space, match=r"ledger of `space:")
     target = Target()
     target.take(space)
-    target.refuse(sessions, match=r"ledger of `space:")
+    assert target.refuse(sessions, match=r"ledger of `space:")
 
 
 @pytest.mark.req("TRANSFER-04")
@@ -146,10 +147,10 @@ def test_a_session_that_a_space_has_recorded_as_absent_does_not_come_in() -> Non
     space, _ = split(b"\n".join(world_lines()))
     target = Target()
     target.take(space)
-    target.refuse(session, match="was there, and was recorded as not found")
+    assert target.refuse(session, match="was there, and was recorded as not found")
     target = Target()
     target.take(session)
-    target.refuse(space, match="was there, and was recorded as not found")
+    assert target.refuse(space, match="was there, and was recorded as not found")
 
 
 def split(export: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -207,16 +208,16 @@ def observed(forge: bool) -> InMemoryStore:
 def test_observations_that_their_kit_does_not_bear_out_do_not_come_in() -> None:
     log = observed(forge=True)
     session_id = log.sessions(None, 1)[0].session_id
-    Target().refuse([*export_lines(log, [session_id, KIT_STREAM])], match="rules out")
+    assert Target().refuse([*export_lines(log, [session_id, KIT_STREAM])], match="rules out")
     for first, second in ((session_id, KIT_STREAM), (KIT_STREAM, session_id)):
         target = Target()
         target.take([*export_lines(log, [first])])
-        target.refuse([*export_lines(log, [second])], match="rules out")
+        assert target.refuse([*export_lines(log, [second])], match="rules out")
     # The kit is here, with other contents after the one in question.
     target = Target()
     target.server.kits.put(KIT, MediaType.YAML)
     target.server.kits.put(KIT + "# second\n", MediaType.YAML)
-    target.refuse([*export_lines(log, [session_id, KIT_STREAM])], match="rules out")
+    assert target.refuse([*export_lines(log, [session_id, KIT_STREAM])], match="rules out")
 
 
 @pytest.mark.req("TRANSFER-04")
@@ -235,7 +236,7 @@ def test_a_stream_that_is_here_with_another_past_keeps_the_others_out_too(target
     target.take([*export_lines(log, [second])])
     target.server.eliminate(second, "s", "1", ["a"])
     server.eliminate(second, "s", "1", ["b"])
-    target.refuse([*export_lines(log, [first, second])], Conflict, "another log of")
+    assert target.refuse([*export_lines(log, [first, second])], Conflict, "another log of")
 
 
 FILES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
@@ -253,4 +254,4 @@ def test_a_file_that_is_wrong_at_its_end_brings_nothing(case: str) -> None:
     log = InMemoryStore()
     declared(BeliefServer(store=log))
     lines = [*export_lines(log, [log.sessions(None, 1)[0].session_id])]
-    Target().refuse(FILES[case](lines), InvalidRequest, "line|another kind")
+    assert Target().refuse(FILES[case](lines), InvalidRequest, "line|another kind")
