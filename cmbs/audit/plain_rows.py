@@ -86,11 +86,9 @@ class PlainRows:
             {"seq": number, "event_hash": stored.event_hash, "entry": stored.raw}
             for number, stored in enumerate(entries, seq + 1)
         ]
-        # A page that was cut for its size is not the last.
-        has_more = len(events) == limit or (
-            max_bytes is not None and bool(self._log.read(stream_id, seq + len(events), 1))
-        )
-        return RowPage(events, None if has_more else self._read_beside(stream_id))
+        # A page that was ended by its size may not be the last.
+        is_full = max_bytes is not None and sum(len(stored.raw) for stored in entries) >= max_bytes
+        return RowPage(events, None if is_full or len(events) == limit else self._read_beside(stream_id))
 
     def _read_beside(self, stream_id: str) -> RowsBeside:
         log = self._log

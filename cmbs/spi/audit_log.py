@@ -37,18 +37,18 @@ def beyond(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-# What readers of many entries hold at once: so many bytes, or one entry. An event may have as many as a request.
+# What readers of many entries hold at once, and what the last of them has beyond: a whole request may be in one.
 PAGE_BYTES = 8 * 1024 * 1024
 
 
 def take_page(entries: Iterable[StoredEntry], max_bytes: int) -> list[StoredEntry]:
-    """The first of some entries, as many as are within these bytes together, but one in any case."""
+    """The first of some entries, up to the one with which they have so many bytes together."""
     page: list[StoredEntry] = []
     for stored in entries:
-        max_bytes -= len(stored.raw)
-        if page and max_bytes < 0:
-            break
         page.append(stored)
+        max_bytes -= len(stored.raw)
+        if max_bytes <= 0:
+            break
     return page
 
 
@@ -122,7 +122,7 @@ class EntryLog(Protocol):
     ) -> list[StoredEntry]:
         """Entries with a `seq` beyond `after`, in order; an unknown stream has none.
 
-        At most `limit`, and no more than are within `max_bytes` together, but one in any case.
+        At most `limit`; the one with which they have `max_bytes` together is the last.
         """
         ...
 
@@ -165,7 +165,7 @@ class AuditLog(Protocol):
     ) -> list[StoredEntry]:
         """Entries with a `seq` beyond `after`, in order; an unknown stream has none.
 
-        At most `limit`, and no more than are within `max_bytes` together, but one in any case.
+        At most `limit`; the one with which they have `max_bytes` together is the last.
         """
         ...
 

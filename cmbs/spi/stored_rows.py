@@ -133,7 +133,7 @@ class StoredRows(Protocol):
     def rows(self, stream_id: str, after: object, limit: int, max_bytes: int | None = None) -> RowPage:
         """The rows of a stream whose `seq` is beyond `after`, a value of a row before; None for the first.
 
-        At most `limit`, and no more than have entries within `max_bytes` together, but one in any case.
+        At most `limit`; the one with whose entry they have `max_bytes` together is the last.
         """
         ...
 

@@ -142,10 +142,10 @@ class PostgresRows(PostgresJournal, ABC):
                 # The sizes first: no entry is read for them.
                 cursor.execute(b"SELECT octet_length(entry) AS size" + of_stream + b" LIMIT %(limit)s", given)
                 sizes = [row["size"] for row in cursor]
-                there, wanted = len(sizes), max(1, sum(total <= max_bytes for total in accumulate(sizes)))
+                there, wanted = len(sizes), 1 + sum(total < max_bytes for total in accumulate(sizes))
             cursor.execute(b"SELECT *" + of_stream + b" LIMIT %(limit)s", {**given, "limit": min(limit, wanted)})
             events = cursor.fetchall()
-            if len(events) == limit or len(events) < there:
+            if len(events) == limit or len(events) < there or (max_bytes is not None and wanted <= there):
                 return RowPage(events, None)
             session, universe, seal, checkpoint, intent, listing = (
                 _select_one(cursor, table, stream_id) for table in _BESIDE

@@ -256,9 +256,9 @@ def _read_page(
             row = dict(zip(columns, values, strict=True))
             entry = row.get("entry")
             held += len(entry) if isinstance(entry, (bytes, str)) else 0
-            if events and max_bytes is not None and held > max_bytes:
-                return RowPage(events, None)
             events.append(row)
+            if max_bytes is not None and held >= max_bytes:
+                return RowPage(events, None)
     if len(events) == limit:
         return RowPage(events, None)
     session, universe, seal, checkpoint, intent, listing = (

@@ -73,14 +73,14 @@ _DECLARATION = """
 SELECT entry, event_hash FROM cmbs.audit_events WHERE stream_id = %s AND seq = 0
 AND EXISTS (SELECT 1 FROM cmbs.checkpoints WHERE session_id = %s)
 """
-# As many as are within so many bytes together, and the first in any case. No entry is read to be measured.
+# Up to the one with which they have so many bytes together. No entry is read to be measured.
 _WITHIN = """
 SELECT entry, event_hash FROM (
     SELECT seq, entry, event_hash,
-        sum(octet_length(entry)) OVER (ORDER BY seq) AS bytes, row_number() OVER (ORDER BY seq) AS number
+        sum(octet_length(entry)) OVER (ORDER BY seq) - octet_length(entry) AS bytes_before
     FROM cmbs.audit_events WHERE stream_id = %s AND seq {beyond} ORDER BY seq {limit}
 ) AS listed
-WHERE number = 1 OR bytes <= %s ORDER BY seq
+WHERE bytes_before = 0 OR bytes_before < %s ORDER BY seq
 """
 _ENTRIES_WITHIN = _WITHIN.format(beyond="> %s", limit="LIMIT %s")
 _SINCE_CHECKPOINT = _WITHIN.format(beyond=">= (SELECT seq FROM cmbs.checkpoints WHERE session_id = %s)", limit="")

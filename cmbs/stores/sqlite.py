@@ -278,8 +278,7 @@ class SQLiteStore(SQLiteRows):
     def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The keys of entries of a space, and their places."""
         text = "SELECT key, seq FROM lookup_keys WHERE stream_id = ? AND key BETWEEN ? AND ? ORDER BY key, seq"
-        found = (row for bounds in sorted(ranges) for row in self._query(text, (stream_id, *bounds)))
-        return [row for row in found if _has_types(row, (int, int))]
+        return [row for bounds in sorted(ranges) for row in self._query(text, (stream_id, *bounds))]
 
     def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
         """The hashes of entries, each in the one that follows it; that of the newest is in the head."""

@@ -151,7 +151,7 @@ class Streams(Generic[S]):
                     self._weight -= 0 if gone is None else gone.weight
                 return None
             if slot.state is None:
-                state = self._read_whole(slot, opening or self._open(slot.stream_id))
+                state = self._read_whole(slot, opening or self._open(slot.stream_id), head)
             else:
                 state = self._continue(slot.stream_id, slot.state, head)
             if state.head.seq <= head.seq:
@@ -224,7 +224,7 @@ class Streams(Generic[S]):
         """What there is to begin with; None where no checkpoints are kept."""
         return None if self._checkpointer is None else opening_of(self._log, stream_id)
 
-    def _read_whole(self, slot: Slot[S], opening: Opening | None) -> S:
+    def _read_whole(self, slot: Slot[S], opening: Opening | None, head: Head) -> S:
         """The state from its checkpoint and the tail; where these do not fit each other, from the whole log."""
         stream_id, checkpointer = slot.stream_id, self._checkpointer
         if opening is not None and checkpointer is not None and stream_id not in self._distrusted:
@@ -239,7 +239,7 @@ class Streams(Generic[S]):
                             state = self._kind.catch_up(stream_id, state, page) or state
                 except LedgerCorrupt:
                     # Named by the replay of the whole log, which may find more.
-                    return self._replay(stream_id)
+                    return self._replay(stream_id, head)
                 # With the entry that carries the digest, which is decided on what the others lead to.
                 self.self_check.submit(stream_id, resumed[0].head.seq + 1)
                 return state
@@ -247,7 +247,7 @@ class Streams(Generic[S]):
                 _log.warning(
                     "the chain of `%s` vouches for no checkpoint of the present form; all of it is read", stream_id
                 )
-        return self._replay(stream_id)
+        return self._replay(stream_id, head)
 
     def _distrust(self, stream_id: str) -> None:
         """Let go of a state that rests on a checkpoint, which its log does not lead to."""
@@ -265,12 +265,10 @@ class Streams(Generic[S]):
         with self._lock:
             return [*behind, *sorted(self._distrusted - set(behind))]
 
-    def _replay(self, stream_id: str) -> S:
+    def _replay(self, stream_id: str, head: Head) -> S:
         """The state from the whole log; the checkpoint that is missing, or was not believed, is made again."""
-        head, checkpointer = self._log.head(stream_id), self._checkpointer
-        at = None
-        if checkpointer is not None and head is not None:
-            at = last_digest_point(head.seq, checkpointer.codec.spacing)
+        checkpointer = self._checkpointer
+        at = None if checkpointer is None else last_digest_point(head.seq, checkpointer.codec.spacing)
         state: S | None = None
         seq = -1
         for page in read_pages(self._log, stream_id):

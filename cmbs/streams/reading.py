@@ -22,6 +22,9 @@ def read_pages(log: EntryLog, stream_id: str, after: int = -1, limit: int | None
             return
         yield page
         after += len(page)
+        if len(page) < wanted and sum(len(stored.raw) for stored in page) < PAGE_BYTES:
+            # Neither of the two ended the page: there are no more.
+            return
         limit = None if limit is None else limit - len(page)
 
 

@@ -83,7 +83,7 @@ class StoredRowsContract:
         store.append(items)
         seen: list[object] = []
         after: object = None
-        for wanted in (0, len(items[1].entry.raw) + len(items[2].entry.raw), 2**31):
+        for wanted in (1, len(items[1].entry.raw) + len(items[2].entry.raw), 2**31):
             page = store.rows(items[0].stream_id, after, PAGE, wanted)
             seen.append([row["seq"] for row in page.events])
             assert (page.beside is None) == (wanted < 2**31)

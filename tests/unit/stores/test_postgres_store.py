@@ -209,7 +209,7 @@ def test_a_session_whose_checkpoint_does_not_fit_is_read_whole(fixture: StoreFix
     fixture.store().put_checkpoint(session_id, 5, b"nonsense")
     with (
         closing(BeliefServer(store=WithoutSingleReads(fixture.url))) as server,
-        pytest.raises(StoreUnavailable, match="beyond -1, up to None"),
+        pytest.raises(StoreUnavailable, match="beyond -1, up to 1024"),
     ):
         server.query_belief(session_id)
     assert fixture.open().query_belief(session_id).n_survivors == 2
