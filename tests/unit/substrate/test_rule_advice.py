@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import Refusal
@@ -20,7 +22,7 @@ from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.insight.rule_advice import find_bound
 from cmbs.substrate.kernel.model import BeliefReading, Candidate, ReasonCode, StateDelta, Verdict
 from cmbs.substrate.kernel.policy.policy import compile_policy
-from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.state import Case, Space
 from cmbs.substrate.kernel.words import FlipStatus, ProposalStatus
 from cmbs.testing.spaces import AGENT, LATER, NOW, call, payload, predicate, proposal
 from tests.support import policies
@@ -120,7 +122,7 @@ def test_the_next_step_goes_by_who_can_change_what_was_read(reference: str, stat
 def test_words_for_what_is_accepted() -> None:
     told: dict[tuple[Any, ...], str] = {
         ("exists", "fact.a"): "must be there",
-        ("in", "fact.a", ("x", "y")): 'must be one of `["x","y"]`',
+        ("in", "fact.a", ("x", "y")): "must be one of `x`, `y`",
         ("eq", "fact.a", "x"): "must be `x`",
     }
     for asked, words in told.items():
@@ -129,7 +131,7 @@ def test_words_for_what_is_accepted() -> None:
     refusal = refuse_one(UNMET, predicate("missing", "fact.a"), {"fact.a": "1"}, reader=OPERATOR)
     assert refusal.message.endswith("must be absent")
     refusal = refuse_one(DENIED, predicate("eq", "fact.a", "1"), {"fact.a": "1"}, reader=OPERATOR)
-    assert refusal.message.endswith("must be other than `1`")
+    assert refusal.message.endswith('must be other than `"1"`')
 
 
 # --- belief -----------------------------------------------------------------------------------------------------------
@@ -169,28 +171,28 @@ def seen(**fields: Any) -> dict[str, BeliefReading]:
             seen(n_survivors=2),
             "2",
             True,
-            "go on in session `S` until it is so",
+            "begin a new session: session `S` has `2` hypotheses left, and none comes back",
         ),
         (
             predicate("in", "$belief.S.n_survivors", [1]),
             seen(n_survivors=2),
             "2",
             {"in": [1]},
-            "go on in session `S` until it is so",
+            "eliminate 1 more of the hypotheses in session `S`",
         ),
         (
             predicate("eq", "$belief.S.active_obligation_id", None),
             seen(active_obligation_id="look"),
             "look",
             None,
-            "leave obligation `look` of session `S` first",
+            "leave obligation `look` of session `S` first, or have an operator lift it where it cannot be met",
         ),
         (
             predicate("eq", "$belief.S.terminated", True),
             seen(),
             "false",
             True,
-            "go on in session `S` until it is so",
+            "conclude in session `S`, and request its termination",
         ),
         (
             predicate("eq", "$belief.S.n_survivors", 1),
@@ -217,6 +219,8 @@ def test_a_gate_tells_an_agent_its_numbers_and_what_is_left_to_do(
         ({"schema": {"maximum": 2}}, 2),
         (True, None),
         ({"ge": 2}, None),
+        ({"in": [1, 2, "3"]}, 2),
+        ({"in": ["1"]}, None),
         ("2", None),
     ],
 )
@@ -315,7 +319,7 @@ def test_an_invariant_names_what_it_would_find(version: int) -> None:
     rule = msgspec.json.encode(when if version == 1 else {"v": 2, "when": when}).decode()
     [refusal] = refuse(ready(ALLOW_ALL | {"policy.invariant.i": rule}), StateDelta({"goal.a": "high"}))
     assert (refusal.code, refusal.field, refusal.found) == (ReasonCode.INVARIANT_VIOLATED, "goal.a", "high")
-    assert refusal.next == "propose a change of `goal.a` first"
+    assert refusal.next == "propose another value of `goal.a`"
 
 
 # --- where it stands --------------------------------------------------------------------------------------------------
@@ -405,3 +409,211 @@ def test_an_explanation_tells_an_agent_which_fact_and_not_which_value() -> None:
     [refusal] = advise_on_explanation(asked, explain(asked, OPERATOR.kind), OPERATOR)
     assert refusal.next == "it would be allowed if `fact.mode` were absent"
     assert advise_on_explanation(asked, explained, Actor(ActorKind.AGENT, "another")) == []
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+@for_each(
+    ("asked", "words"),
+    [
+        (("ne", "fact.a", 5), "other than `5`"),
+        (("lt", "fact.a", 2), "below `2`"),
+        (("le", "fact.a", 2), "at most `2`"),
+        (("gt", "fact.a", 6), "above `6`"),
+        (("ge", "fact.a", 6), "at least `6`"),
+        (("prefix", "fact.a", "/r"), "a text that begins with `/r`"),
+        (("in", "fact.a", []), "nothing that there is"),
+        (("in", "fact.a", ["50", 50]), 'one of `"50"`, `50`'),
+        (("in", "fact.a", {"ref": "$args.list"}), "in what `args.list` is"),
+        (("eq", "fact.a", {"ref": "$args.path"}), "what `args.path` is"),
+        (("eq", "fact.a", {"literal": "50"}), '`"50"`'),
+        (("eq", "fact.a", "50"), '`"50"`'),
+        (("eq", "fact.a", {"b": 1}), '`{"b":1}`'),
+        (("eq", "fact.a", {"b": 1, "c": 2}), '`{"b":1,"c":2}`'),
+        (("schema", "fact.a", "small"), "as the schema `small` asks"),
+        (("schema", "fact.a", {"type": "integer", "maximum": 2}), "of type integer and at most `2`"),
+        (("schema", "fact.a", {"type": ["integer", "null"], "minimum": 9}), "of type integer or null and at least `9`"),
+        (("schema", "fact.a", {"const": "x"}), "`x`"),
+        (("schema", "fact.a", {"enum": ["1", 1]}), 'one of `"1"`, `1`'),
+        (("schema", "fact.a", {"exclusiveMinimum": 9}), "above `9`"),
+        (("schema", "fact.a", {"exclusiveMaximum": 1}), "below `1`"),
+        (("schema", "fact.a", {"type": "string", "pattern": "^a"}), "of type string and a text that matches `^a`"),
+        (("schema", "fact.a", {"anyOf": [{"minimum": 9}]}), "as a schema in the rule asks"),
+        (("schema", "fact.a", False), "as a schema in the rule asks"),
+    ],
+)
+def test_no_sentence_has_a_raw_predicate(asked: tuple[Any, ...], words: str) -> None:
+    refusal = refuse_later(predicate(*asked), {"fact.a": "5"})
+    assert refusal.message.endswith(f"`fact.a` is `5`, and must be {words}")
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+@for_each(
+    ("asked", "words"),
+    [
+        (("ne", "fact.a", 1), "`1`"),
+        (("lt", "fact.a", 6), "at least `6`"),
+        (("le", "fact.a", 6), "above `6`"),
+        (("gt", "fact.a", 2), "at most `2`"),
+        (("ge", "fact.a", 2), "below `2`"),
+        (("eq", "fact.a", 5), "other than `5`"),
+        (("in", "fact.a", [5]), "other than one of `5`"),
+    ],
+)
+def test_what_must_not_be_so_is_said_as_what_must_be(asked: tuple[Any, ...], words: str) -> None:
+    refusal = refuse_later(predicate("not", predicate(*asked)), {"fact.a": "5"})
+    assert refusal.message.endswith(f"must be {words}")
+
+
+def refuse_later(when: Any, state: Mapping[str, str], reader: Actor = OPERATOR, **more: Any) -> Refusal:
+    """The refusal of a call by an allow of version 2 that is not met."""
+    pairs = {
+        "constraint.rule": payload(v=2, effect="allow", subject=WRITE, when=when),
+        "policy.schema.small": '{"maximum": 1}',
+    }
+    [refusal] = refuse(ready(pairs, state), call(args={"path": "/a"}), reader=reader, **more)
+    return refusal
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+def test_a_text_that_looks_like_a_number_looks_different() -> None:
+    pairs = {"constraint.rule": payload(v=2, effect="allow", subject=WRITE, when=predicate("eq", "$args.n", 50))}
+    [refusal] = refuse(ready(pairs), call(args={"path": "/a", "n": "50"}), reader=OPERATOR)
+    assert refusal.message.endswith('`args.n` is `"50"`, and must be `50`')
+    for text in ("", " a", "a ", "null", "true", '"a"', "[1]"):
+        [refusal] = refuse(ready(pairs), call(args={"path": "/a", "n": text}), reader=OPERATOR)
+        assert f"`{msgspec.json.encode(text).decode()}`" in refusal.message
+
+
+# --- the survivor that is not known -----------------------------------------------------------------------------------
+
+
+def refuse_in_case(n_survivors: int, *, asks_count: bool = True, **reading: Any) -> Refusal:
+    """The refusal of a write of `/a` where only the component of the survivor may be written."""
+    same = predicate("eq", "$args.path", {"ref": "$case.belief.survivor.component"})
+    when = predicate("all", predicate("le", "$case.belief.n_survivors", 9), same) if asks_count else same
+    pairs = {"constraint.rule": payload(v=2, effect="allow", subject=WRITE, when=when)}
+    kept = ready(pairs)
+    kept = msgspec.structs.replace(kept, cases=kept.cases.set("c", case_of("c")))
+    asked = msgspec.structs.replace(proposal(call(args={"path": "/a"})), case_id="c")
+    belief = {"c": BeliefReading("c", True, n_survivors=n_survivors, **reading)}
+    decision = arbitrate(kept, asked, AGENT, NOW, belief).decision
+    made = Refused(kept, asked, AGENT, decision, AGENT.kind, kept.policy, ProposalStatus.DENIED, now=NOW)
+    [refusal] = advise(made)
+    return refusal
+
+
+def case_of(case_id: str) -> Case:
+    return Case(case_id, b"{}", frozenset({AGENT.id}), AGENT, 0, NOW)
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+def test_an_unknown_survivor_is_said_to_be_unknown() -> None:
+    unknown = refuse_in_case(3)
+    assert "no survivor is known yet, so `args.path` cannot be checked" in unknown.message
+    assert unknown.next == "rule out more hypotheses in the session of the case, until one is left"
+    assert refuse_in_case(3, asks_count=False).next == unknown.next
+    none = refuse_in_case(0)
+    assert "no survivor is left, so `args.path` cannot be checked" in none.message
+    assert none.next.startswith("begin a new session")
+    bare = refuse_in_case(1, survivors=["x"])
+    assert "nothing is declared of the survivor as `$case.belief.survivor.component` asks" in bare.message
+    assert bare.next.startswith("have an operator declare a new session")
+    other = refuse_in_case(1, survivors=["x"], survivor_attributes=msgspec.Raw(b'{"component":"/b"}'))
+    assert other.message.endswith("`args.path` is `/a`, and must be what `$case.belief.survivor.component` is")
+    assert other.next == "propose it with another `args.path`"
+
+
+# --- following the advice ---------------------------------------------------------------------------------------------
+
+WHERE = "session `S`"
+CHANGE_FIRST = "propose a change of `goal.a` first"
+VALUES: list[Any] = [0, 1, 2, 3, 5, "1", "on", "/a", True, False, None]
+ASKED = st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge", "in", "exists", "missing"])
+READ = st.sampled_from(
+    ["fact.a", "goal.a", "$args.n", "$belief.S.n_survivors", "$belief.S.terminated", "$belief.S.active_obligation_id"]
+)
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """Everything that a refused call of the tool rests on, beside the one rule."""
+
+    state: dict[str, str] = {}
+    args: dict[str, Any] = {}
+    belief: BeliefReading = BeliefReading("S", True, n_survivors=4)
+
+    def decide(self, when: Any) -> Refusal | None:
+        pairs = {"constraint.rule": payload(v=2, effect="allow", subject=WRITE, when=when)}
+        made = call(args={"path": "/a", **self.args})
+        told = refuse(ready(pairs, self.state), made, reader=OPERATOR, belief={"S": self.belief})
+        return told[0] if told else None
+
+
+def list_next(tried: Tried, refusal: Refusal) -> list[Tried] | None:
+    """What following the next step can lead to; None where it names a person, or another session."""
+    step = refusal.next
+    if step.startswith(("ask an operator", "begin a new session", "have an operator")):
+        return None
+    if match := re.fullmatch(rf"eliminate (\d+) more of the hypotheses in {WHERE}", step):
+        left = tried.belief.n_survivors - int(match[1])
+        return [replace(tried, belief=replace(tried.belief, n_survivors=left))]
+    if step.startswith("leave obligation"):
+        return [replace(tried, belief=replace(tried.belief, active_obligation_id=None))]
+    if step == f"conclude in {WHERE}, and request its termination":
+        return [replace(tried, belief=replace(tried.belief, terminated=True))]
+    if step == f"go on in {WHERE} until it is so":
+        names = [None, *(f"{each}" for each in VALUES)]
+        return [replace(tried, belief=replace(tried.belief, active_obligation_id=each)) for each in names]
+    texts = [each if isinstance(each, str) else msgspec.json.encode(each).decode() for each in VALUES]
+    for known in ("fact.a", "goal.a"):
+        if step in (
+            f"wait until a tool or an encoder reports another `{known}`",
+            f"propose a change of `{known}` first",
+        ):
+            return [replace(tried, state={}), *(replace(tried, state={known: text}) for text in texts)]
+    assert step == "propose it with another `args.n`"
+    return [replace(tried, args={}), *(replace(tried, args={"n": value}) for value in VALUES)]
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+@given(
+    ASKED,
+    READ,
+    st.sampled_from(VALUES),
+    st.sampled_from(VALUES),
+    st.integers(0, 5),
+    st.booleans(),
+    st.sampled_from([None, "look", "1"]),
+    st.booleans(),
+)
+def test_following_the_next_step_leads_on(
+    op: str, read: str, literal: Any, found: Any, left: int, ended: bool, active: str | None, negated: bool
+) -> None:
+    asked = {"exists": (), "missing": (), "in": ([literal, "on"],)}.get(op, (literal,))
+    when = predicate(op, read, *asked)
+    when = predicate("not", when) if negated else when
+    text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    reading = BeliefReading("S", True, n_survivors=left, terminated=ended, active_obligation_id=active)
+    tried = Tried({read: text} if "$" not in read else {}, {"n": found} if read == "$args.n" else {}, reading)
+    refusal = tried.decide(when)
+    if refusal is None:
+        return
+    followed = list_next(tried, refusal)
+    if followed is None:
+        return
+    # Doing what it says opens the gate, or leads to another refusal: a rule may ask for what can never be.
+    possible = [each.decide(when) for each in followed]
+    assert any(each != refusal for each in possible), (refusal.next, when)
+    if refusal.next.startswith(("eliminate", "leave")):
+        assert possible == [None], (refusal.next, when)
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+def test_a_goal_that_the_proposal_sets_is_not_to_be_changed_first() -> None:
+    pairs = ALLOW_ALL | {"policy.invariant.calm": msgspec.json.encode(predicate("eq", "goal.a", "on")).decode()}
+    [refusal] = refuse(ready(pairs), StateDelta({"goal.a": "off"}))
+    assert refusal.next == "propose another value of `goal.a`"
+    assert refuse(ready(pairs), StateDelta({"goal.a": "on"})) == []
+    [refusal] = refuse(ready(pairs, {"goal.a": "on"}), StateDelta(unset=["goal.a"]))
+    assert refusal.next == "do not unset `goal.a`"
+    [refusal] = refuse(ready(pairs), StateDelta({"goal.b": "x"}))
+    assert refusal.next == "propose a change of `goal.a` first"

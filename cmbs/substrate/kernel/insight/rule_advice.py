@@ -7,7 +7,7 @@ may read that. What a rule asks of *belief* it learns too, because to bring that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,13 +17,29 @@ from cmbs.refusals import Fault, Refusal, quote, refuse_faults, show_value
 from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, TraceStep
 from cmbs.substrate.kernel.policy.constraints import Malformed
-from cmbs.substrate.kernel.policy.predicates import UNTOLD
+from cmbs.substrate.kernel.policy.operators import ORDERS
+from cmbs.substrate.kernel.policy.predicates import UNTOLD, show
 from cmbs.substrate.kernel.policy.references import UNKNOWN_INDEPENDENCE
 from cmbs.substrate.kernel.words import CaseStatus
 
 _BELIEF = ("$belief.", "$case.")
 _INDEPENDENT = ".independent."
 _COUNT = ".n_survivors"
+_SURVIVOR = ".survivor."
+_PRESENCE = frozenset({"exists", "missing"})
+_ORDER_WORDS = {"lt": "below", "le": "at most", "gt": "above", "ge": "at least"}
+_OPPOSITES = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+# The keywords of schemas that have words.
+_KEYWORDS: dict[str, Callable[[Any], str]] = {
+    "type": lambda said: f"of type {' or '.join(said) if isinstance(said, list) else said}",
+    "const": lambda said: f"`{show(said)}`",
+    "enum": lambda said: f"one of {', '.join(f'`{show(each)}`' for each in said)}",
+    "minimum": lambda said: f"at least `{show(said)}`",
+    "maximum": lambda said: f"at most `{show(said)}`",
+    "exclusiveMinimum": lambda said: f"above `{show(said)}`",
+    "exclusiveMaximum": lambda said: f"below `{show(said)}`",
+    "pattern": lambda said: f"a text that matches `{said}`",
+}
 _WITHHELD = "it reads something that you may not read"
 _ASK = "ask an operator"
 # Nothing else helps where it cannot be known what others ruled out.
@@ -111,12 +127,12 @@ def _advise_on_leaves(refused: Refused, decided: CandidateDecision, message: str
     faults = [_describe_leaf(refused, leaf) for leaf in leaves]
     visible = [fault for fault in faults if fault is not None]
     unknown = _find_unknown(leaves)
-    steps = [_REMEDIES[unknown]] if unknown is not None else [_next_step(fault) for fault in visible]
+    steps = [_REMEDIES[unknown]] if unknown is not None else [_next_step(refused, fault) for fault in visible]
     withheld = len(visible) < len(faults)
     if not refused.is_same_policy:
         steps = ["propose it again: the policy is another by now"]
     elif refused.flip is not None:
-        in_belief = [_next_step(fault) for fault in visible if fault.field.startswith(_BELIEF)]
+        in_belief = [_next_step(refused, fault) for fault in visible if fault.field.startswith(_BELIEF)]
         steps = ["; ".join([refused.flip, *(in_belief if unknown is None else steps)])]
     elif withheld or not steps:
         steps.append(f"{_ASK} what would be allowed")
@@ -132,9 +148,11 @@ def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
     """What a predicate found, and what it asks for where the reader may learn that; None where it may see nothing."""
     if not leaf.steps:
         return None
+    survivor = next((each for each in leaf.steps if _is_unknown_survivor(leaf, each)), None)
+    if survivor is not None:
+        return _describe_survivor(refused, leaf, survivor)
     step = next((each for each in leaf.steps if _is_open(leaf, each)), leaf.steps[0])
-    # As the arguments are named elsewhere in refusals.
-    reference = (step.reference or "").replace("$args", "args", 1)
+    reference = _name(step.reference or "")
     told = "missing" if step.found is None else f"`{step.found}`"
     if _is_untold(step):
         told += f" ({step.note})"
@@ -143,6 +161,37 @@ def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
         return Fault(reference, f"`{reference}` is {told}", step.found)
     accepted = _describe_accepted(leaf)
     return Fault(reference, f"`{reference}` is {told}, and must be {_words(accepted)}", step.found, accepted)
+
+
+def _name(reference: str) -> str:
+    """A reference as refusals name it: arguments as they are named in the call."""
+    return reference.replace("$args", "args", 1)
+
+
+def _is_unknown_survivor(leaf: Leaf, step: TraceStep) -> bool:
+    """Whether a predicate compares with the one hypothesis that is left, or with what was declared of it, in vain."""
+    reads_survivor = _SURVIVOR in f"{step.reference}." and (step.reference or "").startswith("$case.belief.")
+    return reads_survivor and step.found is None and leaf.op not in _PRESENCE and not _is_untold(step)
+
+
+def _describe_survivor(refused: Refused, leaf: Leaf, step: TraceStep) -> Fault:
+    """That what a predicate compares with is not known yet, and how many hypotheses are left."""
+    reference = step.reference or ""
+    others = [_name(each.reference) for each in leaf.steps if each.reference and each.reference != reference]
+    checked = f"`{others[0]}` cannot be checked" if others else f"`{reference}` is not known"
+    left = _count_left(refused, reference)
+    if left == 1:
+        return Fault(reference, f"nothing is declared of the survivor as `{reference}` asks, so {checked}")
+    known = "no survivor is left" if left == 0 else "no survivor is known yet"
+    return Fault(reference, f"{known}, so {checked}")
+
+
+def _count_left(refused: Refused, reference: str) -> int | None:
+    """How many hypotheses were left where a reference reads the survivor; None where no rule asked."""
+    owner = f"{reference}.".partition(_SURVIVOR)[0]
+    found = (each.found for each in refused.decision.trace if each.reference == owner + _COUNT)
+    text = next((each for each in found if each is not None), None)
+    return None if text is None else int(text)
 
 
 def _is_untold(step: TraceStep) -> bool:
@@ -158,12 +207,12 @@ def _find_unknown(leaves: Sequence[Leaf]) -> UnknownIndependence | None:
 def _is_open(leaf: Leaf, step: TraceStep) -> bool:
     """Of several references of one predicate: whether this is one that it fails for."""
     absent = step.found is None or step.found == "null"
-    return leaf.op not in {"exists", "missing"} or absent is ((leaf.op == "exists") is leaf.wanted)
+    return leaf.op not in _PRESENCE or absent is ((leaf.op == "exists") is leaf.wanted)
 
 
 def _describe_accepted(leaf: Leaf) -> Any:
     """What would satisfy a predicate: a value, or a rule."""
-    if leaf.op in {"exists", "missing"}:
+    if leaf.op in _PRESENCE:
         return {"exists": (leaf.op == "exists") is leaf.wanted}
     first, second = leaf.args
     asked = show_value(second)
@@ -175,72 +224,144 @@ def _describe_accepted(leaf: Leaf) -> Any:
 
 
 def _words(accepted: Any) -> str:
-    match accepted:
-        case {"exists": True}:
-            return "there"
-        case {"exists": False}:
-            return "absent"
-        case {"in": values}:
-            return f"one of `{_text(values)}`"
-        case {"contains": member}:
-            return f"a list with `{_text(member)}`"
-        case {"not": other}:
-            return f"other than {_words(other)}"
-        case {"schema": rule}:
-            return f"as `{_text(rule)}` says"
+    """What would satisfy a predicate, in words."""
+    if not isinstance(accepted, dict) or len(accepted) != 1:
+        return _value(accepted)
+    ((op, said),) = accepted.items()
+    words = _RULES.get(op)
+    return _value(accepted) if words is None else words(said)
+
+
+def _words_against(rule: Any) -> str:
+    if isinstance(rule, dict) and len(rule) == 1:
+        ((op, said),) = rule.items()
+        if op == "ne":
+            return _value(said)
+        if op in ORDERS:
+            return f"{_ORDER_WORDS[_OPPOSITES[op]]} {_value(said)}"
+    return f"other than {_words(rule)}"
+
+
+def _list_words(said: Any) -> str:
+    if not isinstance(said, list):
+        return f"in {_value(said)}"
+    return f"one of {', '.join(map(_value, said))}" if said else "nothing that there is"
+
+
+def _order_words(op: str) -> Callable[[Any], str]:
+    return lambda said: f"{_ORDER_WORDS[op]} {_value(said)}"
+
+
+def _value(value: Any) -> str:
+    """A value of a rule: a literal, or what another reference finds."""
+    match value:
+        case {"ref": str(reference)}:
+            return f"what `{_name(reference)}` is"
+        case {"literal": literal}:
+            return f"`{show(literal)}`"
         case _:
-            return f"`{_text(accepted)}`"
+            return f"`{show(value)}`"
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _schema_words(rule: Any) -> str:
+    if isinstance(rule, str):
+        return f"as the schema `{rule}` asks"
+    if not isinstance(rule, dict) or not rule or not rule.keys() <= _KEYWORDS.keys():
+        return "as a schema in the rule asks"
+    return " and ".join(_KEYWORDS[name](said) for name, said in rule.items())
+
+
+_RULES: dict[str, Callable[[Any], str]] = {
+    "exists": lambda said: "there" if said else "absent",
+    "not": _words_against,
+    "ne": lambda said: f"other than {_value(said)}",
+    "in": _list_words,
+    "contains": lambda said: f"a list with {_value(said)}",
+    "prefix": lambda said: f"a text that begins with {_value(said)}",
+    "schema": _schema_words,
+    **{op: _order_words(op) for op in sorted(ORDERS)},
+}
 
 
 # --- what to do -------------------------------------------------------------------------------------------------------
 
 
-def _next_step(fault: Fault) -> str:
+def _next_step(refused: Refused, fault: Fault) -> str:
     reference = fault.field
     if reference.startswith(_BELIEF):
-        return _step_in_belief(fault)
+        return _step_in_belief(refused, fault)
     if reference.startswith("args"):
         return f"propose it with another `{reference}`"
     if reference.startswith("$"):
         return f"{_ASK}: `{reference}` cannot be changed by a proposal"
     if reference.startswith("goal."):
-        return f"propose a change of `{reference}` first"
+        return _step_for_goal(refused, reference)
     return f"wait until a tool or an encoder reports another `{reference}`"
 
 
-def _step_in_belief(fault: Fault) -> str:
+def _step_for_goal(refused: Refused, reference: str) -> str:
+    """What to do about a goal: where the proposal writes it itself, to change it first does not help."""
+    for each in refused.proposal.candidates:
+        if isinstance(each, StateDelta):
+            written = next((key for key in (*each.set, *each.unset) if f"{reference}.".startswith(f"{key}.")), None)
+            if written is not None:
+                return f"propose another value of `{written}`" if written in each.set else f"do not unset `{written}`"
+    return f"propose a change of `{reference}` first"
+
+
+def _step_in_belief(refused: Refused, fault: Fault) -> str:
     """What brings a session to where a gate asks it to be."""
     reference = fault.field
     where = f"session `{_session_of(reference)}`" if reference.startswith("$belief.") else "the session of the case"
-    bound = find_bound(fault.accepted)
-    if reference.endswith(_COUNT) and bound is not None and fault.found is not None:
-        left = int(fault.found) - bound
-        whose = ", by probes of other actors than the proposer," if _INDEPENDENT in reference else ""
-        if left > 0:
-            return f"eliminate {left} more of the hypotheses{whose} in {where}"
-        return f"begin a new session: {where} has too few hypotheses left, and none comes back"
+    if not reference.startswith(("$belief.", "$case.belief.")):
+        return f"have an operator admit the case with another `{reference}`"
+    if _SURVIVOR in f"{reference}." and fault.accepted is None and fault.found is None:
+        return _step_to_survivor(_count_left(refused, reference), where)
+    if reference.endswith(_COUNT) and fault.found is not None:
+        return _step_to_count(fault, where)
     if reference.endswith(".active_obligation_id") and fault.accepted is None and fault.found is not None:
         return f"leave obligation `{fault.found}` of {where} first, or have an operator lift it where it cannot be met"
     if fault.found is None:
         return f"open {where}, and narrow it down there"
+    if reference.endswith(".terminated"):
+        ended = f"begin a new session: {where} has ended"
+        return ended if fault.found == "true" else f"conclude in {where}, and request its termination"
     return f"go on in {where} until it is so"
 
 
+def _step_to_survivor(left: int | None, where: str) -> str:
+    if left == 1:
+        return f"have an operator declare a new session that says of its hypotheses what the rule asks, or {_ASK}"
+    if left == 0:
+        return f"begin a new session: {where} has no hypothesis left, and none comes back"
+    return f"rule out more hypotheses in {where}, until one is left"
+
+
+def _step_to_count(fault: Fault, where: str) -> str:
+    bound = find_bound(fault.accepted)
+    if bound is None:
+        return f"begin a new session: {where} has `{fault.found}` hypotheses left, and none comes back"
+    left = int(fault.found) - bound
+    whose = ", by probes of other actors than the proposer," if _INDEPENDENT in fault.field else ""
+    if left > 0:
+        return f"eliminate {left} more of the hypotheses{whose} in {where}"
+    return f"begin a new session: {where} has too few hypotheses left, and none comes back"
+
+
 def find_bound(accepted: Any) -> int | None:
-    """How many hypotheses may be left, where a rule says so."""
+    """How many hypotheses may be left, where a rule says so, or where one fewer than it names is enough."""
     match accepted:
-        case bool():
-            return None
-        case int(most) | {"le": int(most)} | {"schema": {"maximum": int(most)}}:
-            return most
-        case {"lt": int(most)}:
-            return most - 1
+        case {"schema": {"maximum": most}} | {"le": most} | {"not": {"gt": most}}:
+            bound = most
+        case {"lt": above} | {"not": {"ge": above}} | {"ne": above} | {"not": int(above)}:
+            bound = above - 1 if type(above) is int else None
+        case {"in": [*values]}:
+            bound = max((each for each in values if type(each) is int), default=None)
+        case {"not": {"ne": number}}:
+            bound = number
         case _:
-            return None
+            bound = accepted
+    return bound if type(bound) is int and bound >= 0 else None
 
 
 def _session_of(reference: str) -> str:

@@ -31,6 +31,7 @@ from cmbs.substrate.kernel.policy.references import (
     Reference,
     ReferenceFault,
     compile_reference,
+    value_of,
 )
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema
 
@@ -137,14 +138,24 @@ def probes_of(node: Node) -> list[Probe]:
 
 
 def show(value: object) -> str:
-    """A found value as the trace shows it."""
+    """A found value as the trace shows it: a text that could be taken for another value stands in quotes."""
     text = ""
-    for piece in (value,) if isinstance(value, str) else _pieces(value):
+    for piece in (value,) if isinstance(value, str) and not _is_ambiguous(value) else _pieces(value):
         text += piece
         if len(text) > MAX_FOUND_CHARACTERS:
             # The rest is not written at all: of a large value that would take longer than the decision.
             return text[:MAX_FOUND_CHARACTERS] + "…"
     return text
+
+
+def show_text(text: str) -> str:
+    """A text of the state as it is, or its beginning."""
+    return text if len(text) <= MAX_FOUND_CHARACTERS else text[:MAX_FOUND_CHARACTERS] + "…"
+
+
+def _is_ambiguous(text: str) -> bool:
+    """Whether a text looks like another JSON value, like nothing, or like a shorter text."""
+    return len(text) <= MAX_FOUND_CHARACTERS and (text.strip() != text or not text or value_of(text) is not text)
 
 
 def _pieces(value: object) -> Iterator[str]:
