@@ -1484,7 +1484,7 @@ class Session(Stream):
         return self._with_attributes(reading)
 
     def _explain_unknown(self, actor_id: str) -> str | None:
-        """Why nobody can tell what others than this actor ruled out; None where it can be told."""
+        """Why it cannot be known what others than this actor ruled out; None where it can."""
         earlier = [] if self.origin is None else self.origin["declared_by"]
         if actor_id in earlier:
             return "declared"

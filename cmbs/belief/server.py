@@ -178,13 +178,12 @@ class BeliefServer(SessionReader):
         A kit over a causal graph needs `symptoms`: the nodes that show something wrong. Hypotheses are then the nodes
         of the graph that can have caused them.
 
-        `title`, `labels`, `owner` and `severity` are for people, and to find the session by. `agents` are those who may
-        work on it; without any, that is not restricted. `name` is one that no other case of this server has:
+        `title`, `labels`, `owner` and `severity` are for people, and to find the session by. `agents` may work on it;
+        without any, that is not restricted. `name` is one that no other case of this server has:
         Conflict where another has it. Where another takes it in this very moment, the session is declared and has
         no name.
 
-        `actor` is on record as the one who declares it. Without any, no gate opens by what others than a proposer ruled
-        out in it.
+        `actor` is on record as who declares it. Without any, no gate opens by what others than a proposer ruled out.
         """
         command = self.declaration(
             ontology,

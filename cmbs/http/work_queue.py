@@ -15,7 +15,7 @@ R = TypeVar("R")
 # Of the places of a queue, one actor has no more than this.
 MAX_PIECES_PER_ACTOR = 2
 # Where no key says who asks.
-_NOBODY = ""
+_WITHOUT_KEY = ""
 
 
 class WorkQueue:
@@ -37,7 +37,7 @@ class WorkQueue:
         """What `work` returns; TransportError if the queue is full, or the actor has its share of it."""
         # Counted until the thread has finished: a piece may run on for a moment after its caller has left.
         actor = request.actor
-        owner = actor.id if actor.authenticated else _NOBODY
+        owner = actor.id if actor.authenticated else _WITHOUT_KEY
         self._refuse_too_many(owner)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "cmbs-analysis")
@@ -47,7 +47,7 @@ class WorkQueue:
         future.add_done_callback(self._forget)
         answer: asyncio.Future[R] = asyncio.wrap_future(future)
         leaving = asyncio.ensure_future(request.gone())
-        # Also where this task is cancelled: nobody waits any more then.
+        # Also where this task is cancelled: no caller waits any more then.
         leaving.add_done_callback(lambda _: pace.leave())
         try:
             return await answer
@@ -62,7 +62,7 @@ class WorkQueue:
                 f"{self._max_waiting} analyses wait already, as many as `analyses_waiting` allows; try again later",
                 {"limit": "analyses_waiting", "maximum": self._max_waiting},
             )
-        if owner != _NOBODY and unfinished.count(owner) >= MAX_PIECES_PER_ACTOR:
+        if owner != _WITHOUT_KEY and unfinished.count(owner) >= MAX_PIECES_PER_ACTOR:
             raise TransportError(
                 TransportCode.BUSY,
                 f"{MAX_PIECES_PER_ACTOR} analyses that you asked for wait or run already; try again later",

@@ -121,7 +121,7 @@ def observation_of(foreign: ForeignTombstones) -> tuple[str, str]:
 def takes_foreign(session: Session) -> bool:
     """Whether what others rule out in the store becomes eliminations of the session.
 
-    Not where only the response to a probe eliminates, or only named observers: no probe was answered, by nobody known.
+    Not where only the response to a probe eliminates, or only named observers: no actor is known, and no probe.
     """
     policy = session.policy
     asked = policy.foreign_tombstones is ForeignRule.ELIMINATE

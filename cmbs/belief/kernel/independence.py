@@ -3,7 +3,7 @@
 The eliminations of all other authenticated actors are applied to the universe, also of ids that were ignored because
 the actor's own came first. An elimination of an entry without an authenticated actor counts as the actor's own, for
 every actor. What a fork repeats is of who sent it first. An actor that chose what there is to rule out, or what answers
-rule out, has a part in every elimination: then nobody can tell what the others ruled out.
+rule out, has a part in every elimination: then what the others ruled out cannot be known.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def survivors_without(session: Session, actor_id: str, at: int | None = None) ->
 
 
 def explain_unknown(session: Session, actor_id: str) -> UnknownIndependence | None:
-    """Why nobody can tell what others than this actor ruled out; None where it can be told."""
+    """Why it cannot be known what others than this actor ruled out; None where it can."""
     earlier = () if session.origin is None else session.origin.declared_by
     if actor_id in earlier:
         return UnknownIndependence.DECLARED

@@ -389,7 +389,7 @@ class RequestValidator:
         named = self._ids("policy.observers", observers, "observers", MAX_OBSERVERS)
         if not named:
             raise InvalidRequest(
-                "`policy.observers` names nobody, so that nobody could answer",
+                "`policy.observers` is empty, so that no actor could answer",
                 {"field": "policy.observers", "found": [], "accepted": {"minItems": 1}},
             )
         return tuple(named)

@@ -184,7 +184,7 @@ def test_work_in_a_queue_stops_when_its_caller_leaves(queue: WorkQueue) -> None:
         await asyncio.to_thread(begun.wait, 60)
 
     async def run() -> None:
-        # Nobody reads the answer; that there is one at all shows that the work has ended.
+        # The answer reaches no caller; that there is one at all shows that the work has ended.
         assert await queue.run(request_of(AGENT, leave), work) > 0
         begun.clear()
         asked = asyncio.ensure_future(queue.run(request_of(AGENT, never_gone), work))
@@ -198,13 +198,18 @@ def test_work_in_a_queue_stops_when_its_caller_leaves(queue: WorkQueue) -> None:
 def test_work_whose_caller_left_before_it_began_is_not_done(queue: WorkQueue) -> None:
     go_on = threading.Event()
 
-    async def at_once() -> None: ...
+    left = threading.Event()
+
+    async def at_once() -> None:
+        left.set()
 
     async def run() -> None:
         first = asyncio.ensure_future(queue.run(request_of(AGENT, never_gone), lambda _: go_on.wait(60)))
         await asyncio.sleep(0)
         late = asyncio.ensure_future(queue.run(request_of(AGENT, at_once), lambda _: pytest.fail("it was done")))
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(left.wait, 60)
+        # The queue hears of it in the same turn of the loop, before it goes on with what was waiting.
+        await asyncio.sleep(0)
         go_on.set()
         with pytest.raises(TransportError, match="before the work began"):
             await late

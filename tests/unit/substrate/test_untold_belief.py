@@ -105,7 +105,7 @@ def test_a_danger_that_cannot_be_told_denies_and_its_absence_does_not_allow(
         (None, "the session was declared without a key", "have an operator make keys with `cmbs keys create`"),
     ],
 )
-def test_no_actor_opens_a_gate_over_a_session_that_it_declared_and_nobody_one_without_keys(
+def test_no_actor_opens_a_gate_over_a_session_that_it_declared_or_that_has_no_keys(
     declarer: Actor | None, why: str, next_step: str
 ) -> None:
     with closing(Incidents()) as incidents:

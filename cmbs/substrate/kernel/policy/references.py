@@ -379,7 +379,7 @@ UNKNOWN_INDEPENDENCE = {
     UnknownIndependence.DECLARED: "the proposer declared the session, so it chose what there is to rule out",
     UnknownIndependence.FORKED: "the proposer forked the session, so it chose what the session begins with",
     UnknownIndependence.PUT_KIT: "the proposer put the kit of the session on record, so it says what answers rule out",
-    UnknownIndependence.NO_KEYS: "the session was declared without a key, so nobody can tell who ruled out what",
+    UnknownIndependence.NO_KEYS: "the session was declared without a key, so it cannot be known who ruled out what",
 }
 
 
