@@ -29,7 +29,7 @@ from cmbs.substrate.kernel.model import (
 )
 from cmbs.substrate.kernel.policy.constraints import Constraint
 from cmbs.substrate.kernel.policy.policy import Policy
-from cmbs.substrate.kernel.policy.predicates import show, show_text
+from cmbs.substrate.kernel.policy.predicates import show
 from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS, CASES_SINCE_PAYLOAD, MISSING, compile_reference
 from cmbs.substrate.kernel.policy.source_map import SourceMap
 from cmbs.substrate.kernel.proposals import situation_of
@@ -200,4 +200,4 @@ def _show_field(reading: BeliefReading | None, field: str) -> str | None:
 
 
 def _cut(text: str | None) -> str | None:
-    return None if text is None else show_text(text)
+    return None if text is None else show(text)

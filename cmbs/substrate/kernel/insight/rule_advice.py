@@ -15,16 +15,17 @@ import msgspec
 from cmbs.messages import UnknownIndependence
 from cmbs.refusals import Fault, Refusal, quote, refuse_faults, show_value
 from cmbs.substrate.kernel.insight.refused import Refused
-from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, TraceStep
+from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, ToolCall, TraceStep
 from cmbs.substrate.kernel.policy.constraints import Malformed
 from cmbs.substrate.kernel.policy.operators import ORDERS
-from cmbs.substrate.kernel.policy.predicates import UNTOLD, show
-from cmbs.substrate.kernel.policy.references import UNKNOWN_INDEPENDENCE
+from cmbs.substrate.kernel.policy.predicates import UNTOLD, show_distinctly
+from cmbs.substrate.kernel.policy.references import UNKNOWN_INDEPENDENCE, walk
 from cmbs.substrate.kernel.words import CaseStatus
 
 _BELIEF = ("$belief.", "$case.")
 _INDEPENDENT = ".independent."
 _COUNT = ".n_survivors"
+_ARGUMENT = "$args."
 _SURVIVOR = ".survivor."
 _PRESENCE = frozenset({"exists", "missing"})
 _ORDER_WORDS = {"lt": "below", "le": "at most", "gt": "above", "ge": "at least"}
@@ -32,12 +33,12 @@ _OPPOSITES = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 # The keywords of schemas that have words.
 _KEYWORDS: dict[str, Callable[[Any], str]] = {
     "type": lambda said: f"of type {' or '.join(said) if isinstance(said, list) else said}",
-    "const": lambda said: f"`{show(said)}`",
-    "enum": lambda said: f"one of {', '.join(f'`{show(each)}`' for each in said)}",
-    "minimum": lambda said: f"at least `{show(said)}`",
-    "maximum": lambda said: f"at most `{show(said)}`",
-    "exclusiveMinimum": lambda said: f"above `{show(said)}`",
-    "exclusiveMaximum": lambda said: f"below `{show(said)}`",
+    "const": lambda said: f"`{show_distinctly(said)}`",
+    "enum": lambda said: f"one of {', '.join(f'`{show_distinctly(each)}`' for each in said)}",
+    "minimum": lambda said: f"at least `{show_distinctly(said)}`",
+    "maximum": lambda said: f"at most `{show_distinctly(said)}`",
+    "exclusiveMinimum": lambda said: f"above `{show_distinctly(said)}`",
+    "exclusiveMaximum": lambda said: f"below `{show_distinctly(said)}`",
     "pattern": lambda said: f"a text that matches `{said}`",
 }
 _WITHHELD = "it reads something that you may not read"
@@ -153,14 +154,25 @@ def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
         return _describe_survivor(refused, leaf, survivor)
     step = next((each for each in leaf.steps if _is_open(leaf, each)), leaf.steps[0])
     reference = _name(step.reference or "")
-    told = "missing" if step.found is None else f"`{step.found}`"
+    found = _find_argument(refused, step) or step.found
+    told = "missing" if found is None else f"`{found}`"
     if _is_untold(step):
         told += f" ({step.note})"
     tells = refused.reads_policy or any(each.reference and each.reference.startswith(_BELIEF) for each in leaf.steps)
     if not tells:
-        return Fault(reference, f"`{reference}` is {told}", step.found)
+        return Fault(reference, f"`{reference}` is {told}", found)
     accepted = _describe_accepted(leaf)
-    return Fault(reference, f"`{reference}` is {told}, and must be {_words(accepted)}", step.found, accepted)
+    return Fault(reference, f"`{reference}` is {told}, and must be {_words(accepted)}", found, accepted)
+
+
+def _find_argument(refused: Refused, step: TraceStep) -> str | None:
+    """An argument of a call as people are shown it, where the trace has its text alone; None of anything else."""
+    candidate = None if step.candidate is None else refused.proposal.candidates[step.candidate]
+    if step.found is None or not isinstance(candidate, ToolCall) or not (step.reference or "").startswith(_ARGUMENT):
+        return None
+    path = tuple((step.reference or "").removeprefix(_ARGUMENT).split("."))
+    value = walk(msgspec.json.decode(candidate.args), path)
+    return show_distinctly(value) if isinstance(value, str) else None
 
 
 def _name(reference: str) -> str:
@@ -258,9 +270,9 @@ def _value(value: Any) -> str:
         case {"ref": str(reference)}:
             return f"what `{_name(reference)}` is"
         case {"literal": literal}:
-            return f"`{show(literal)}`"
+            return f"`{show_distinctly(literal)}`"
         case _:
-            return f"`{show(value)}`"
+            return f"`{show_distinctly(value)}`"
 
 
 def _schema_words(rule: Any) -> str:

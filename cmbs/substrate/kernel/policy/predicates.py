@@ -138,9 +138,9 @@ def probes_of(node: Node) -> list[Probe]:
 
 
 def show(value: object) -> str:
-    """A found value as the trace shows it: a text that could be taken for another value stands in quotes."""
+    """A found value as the trace shows it."""
     text = ""
-    for piece in (value,) if isinstance(value, str) and not _is_ambiguous(value) else _pieces(value):
+    for piece in (value,) if isinstance(value, str) else _pieces(value):
         text += piece
         if len(text) > MAX_FOUND_CHARACTERS:
             # The rest is not written at all: of a large value that would take longer than the decision.
@@ -148,9 +148,10 @@ def show(value: object) -> str:
     return text
 
 
-def show_text(text: str) -> str:
-    """A text of the state as it is, or its beginning."""
-    return text if len(text) <= MAX_FOUND_CHARACTERS else text[:MAX_FOUND_CHARACTERS] + "…"
+def show_distinctly(value: object) -> str:
+    """The same for people: a text that could be taken for another value stands in quotes."""
+    is_ambiguous = isinstance(value, str) and _is_ambiguous(value)
+    return canonical.encode(value).decode() if is_ambiguous else show(value)
 
 
 def _is_ambiguous(text: str) -> bool:
