@@ -46,7 +46,12 @@ def test_a_fork_is_a_session_of_its_own_that_says_where_it_comes_from(client: Cl
     answer = client.post(f"/v1/sessions/{opened}/fork", {"at": events[2]["event_id"]}, headers=headers)
     forked = answer.json()
     assert answer.status_code == 201
-    assert forked["origin"] == {"session_id": opened, "seq": 2, "event_hash": events[2]["event_hash"]}
+    assert forked["origin"] == {
+        "session_id": opened,
+        "seq": 2,
+        "event_hash": events[2]["event_hash"],
+        "declared_by": [None],
+    }
     assert forked["snapshot"]["survivors"] == ["d", "e", "f"]
     location = answer.request.url.join(answer.headers["location"])
     assert client.get(location.path).json() == forked["snapshot"]

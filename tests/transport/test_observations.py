@@ -246,7 +246,7 @@ def test_a_session_names_a_kit_by_id_and_version(client: Client) -> None:
     client.put(KIT + "# newer\n")
     session_id = client.open(kit={"id": "coin toss", "version": first})
     declared = client.send("GET", f"/v1/sessions/{session_id}/audit", headers=AGENT).json()["events"][0]["payload"]
-    assert declared["provider"] == {"id": "coin toss", "version": "1", "content_hash": first}
+    assert declared["provider"] == {"id": "coin toss", "version": "1", "content_hash": first, "put_by": "ops"}
     assert declared["hypothesis_attributes"] == {"two-headed": {"maker": "eve"}}
     wrong: dict[str, Any] = {
         "no kit `coin`": "coin",

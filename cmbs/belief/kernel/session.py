@@ -523,7 +523,6 @@ def _refuse_if_no_observer(session: Session, stamp: Stamp) -> None:
         f"the policy of session `{session.session_id}` names who may answer, and {who} is not among its `observers`",
         {
             "reason": "not_an_observer",
-            "session_id": session.session_id,
             "field": "policy.observers",
             "found": actor_id,
             "accepted": list(observers),
