@@ -487,9 +487,9 @@ def test_a_text_that_looks_like_a_number_looks_different() -> None:
 # --- the survivor that is not known -----------------------------------------------------------------------------------
 
 
-def refuse_in_case(n_survivors: int, *, asks_count: bool = True, **reading: Any) -> Refusal:
-    """The refusal of a write of `/a` where only the component of the survivor may be written."""
-    same = predicate("eq", "$args.path", {"ref": "$case.belief.survivor.component"})
+def refuse_in_case(n_survivors: int, *, asks_count: bool = True, when: Any = None, **reading: Any) -> Refusal:
+    """The refusal of a write of `/a` where only the component of the survivor may be written, or by another rule."""
+    same = when or predicate("eq", "$args.path", {"ref": "$case.belief.survivor.component"})
     when = predicate("all", predicate("le", "$case.belief.n_survivors", 9), same) if asks_count else same
     pairs = {"constraint.rule": payload(v=2, effect="allow", subject=WRITE, when=when)}
     kept = ready(pairs)
@@ -521,6 +521,19 @@ def test_an_unknown_survivor_is_said_to_be_unknown() -> None:
     other = refuse_in_case(1, survivors=["x"], survivor_attributes=msgspec.Raw(b'{"component":"/b"}'))
     assert other.message.endswith("`args.path` is `/a`, and must be what `$case.belief.survivor.component` is")
     assert other.next == "propose it with another `args.path`"
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+def test_what_is_said_of_a_case_is_for_operators_to_change() -> None:
+    refusal = refuse_in_case(1, when=predicate("eq", "$case.attributes.tier", "gold"))
+    assert refusal.next == "have an operator admit the case with another `$case.attributes.tier`"
+
+
+@pytest.mark.req("GATES-REFUSAL-NEXT")
+def test_a_literal_that_is_looked_for_in_what_a_survivor_declares_waits_for_the_survivor() -> None:
+    refusal = refuse_in_case(2, when=predicate("eq", "$case.belief.survivor", "dns"), asks_count=False)
+    assert refusal.message.endswith("no survivor is known yet, so `$case.belief.survivor` is not known")
+    assert refusal.next.startswith("rule out more hypotheses")
 
 
 # --- following the advice ---------------------------------------------------------------------------------------------
