@@ -44,6 +44,8 @@ export interface Origin {
   seq: number;
   hash: string;
   without: number[];
+  /** Who declared the session, and those that it was forked from; null of one without an actor. */
+  declaredBy: Json[];
 }
 
 export class SessionCheck extends StreamCheck {
@@ -117,11 +119,20 @@ export class SessionCheck extends StreamCheck {
     expect(expected === found, reason, expected, found);
   }
 
-  /** Who may work on a case is for operators to change. What a fork repeats was allowed where it was said. */
+  /** What is for operators or observers alone. What a fork repeats was allowed where it was said. */
   private checkAuthority(entry: Entry): void {
-    const repeats = this.origin !== null && this.size <= this.origin.seq - this.origin.without.length;
-    const changes = entry.verb === "UPDATE_CASE" && Object.hasOwn(takeObject(entry.payload, "payload"), "agents");
-    if (changes && !repeats && entry.actor !== null) expect(entry.actor["kind"] === "operator", "agents of a case were changed by another than an operator");
+    if (this.origin !== null && this.size <= this.origin.seq - this.origin.without.length) return;
+    const payload = takeObject(entry.payload, "payload");
+    const changes = Object.hasOwn(payload, "agents") || Object.hasOwn(payload, "lift_obligation");
+    if (entry.verb === "UPDATE_CASE" && changes && entry.actor !== null) {
+      expect(entry.actor["kind"] === "operator", "agents of a case or an obligation were changed by another than an operator");
+    }
+    if (entry.verb !== "ELIMINATE") return;
+    expect(!Object.hasOwn(payload, "first_sent_by"), "it repeats nothing of another session");
+    const observers = member(this.policy, "observers");
+    if (observers === undefined) return;
+    const actor = entry.actor === null ? null : (entry.actor["id"] ?? null);
+    expect(takeIds(observers, "payload.policy.observers").some((each) => each === actor), "another than an observer of the session");
   }
 
   // --- messages ---
@@ -149,7 +160,8 @@ export class SessionCheck extends StreamCheck {
   }
 
   private takePolicy(value: Json | undefined): void {
-    const policy = takeMembers(value, "payload.policy", "allow_force stability_window validate_hypotheses", Object.keys(POLICY_WORDS).join(" "));
+    const policy = takeMembers(value, "payload.policy", "allow_force stability_window validate_hypotheses", `${Object.keys(POLICY_WORDS).join(" ")} observers`);
+    if (Object.hasOwn(policy, "observers")) expect(takeIds(policy["observers"], "payload.policy.observers").length > 0, "payload.policy.observers is empty");
     takeBool(policy["allow_force"], "payload.policy.allow_force");
     takeBool(policy["validate_hypotheses"], "payload.policy.validate_hypotheses");
     this.stabilityWindow = takeNumber(policy["stability_window"], "payload.policy.stability_window");
@@ -162,7 +174,8 @@ export class SessionCheck extends StreamCheck {
   }
 
   private takeProvider(value: Json | undefined): void {
-    const provider = takeMembers(value, "payload.provider", "id version", "content_hash");
+    const provider = takeMembers(value, "payload.provider", "id version", "content_hash put_by");
+    if (Object.hasOwn(provider, "put_by")) takeText(provider["put_by"], "payload.provider.put_by");
     takeText(provider["id"], "payload.provider.id");
     takeText(provider["version"], "payload.provider.version");
     this.hasProvider = true;
@@ -171,13 +184,16 @@ export class SessionCheck extends StreamCheck {
   }
 
   private takeOrigin(value: Json | undefined): void {
-    const origin = takeMembers(value, "payload.origin", "event_hash seq session_id", "without");
+    const origin = takeMembers(value, "payload.origin", "declared_by event_hash seq session_id", "without");
+    const declaredBy = takeList(origin["declared_by"], "payload.origin.declared_by");
+    const isNamed = declaredBy.every((each) => each === null || typeof each === "string");
+    expect(declaredBy.length > 0 && isNamed, "payload.origin.declared_by is not a list of ids, one at least");
     const seq = takeNumber(origin["seq"], "payload.origin.seq");
     const place = "payload.origin.without";
     const without = Object.hasOwn(origin, "without") ? takeList(origin["without"], place).map((each) => takeNumber(each, place, 1)) : [];
     const isOrdered = without.every((each, at) => each <= seq && (at === 0 || without[at - 1]! < each));
     expect(isOrdered && Object.hasOwn(origin, "without") === without.length > 0, `${place} is not some of the repeated events, in order`);
-    this.origin = { sessionId: takeText(origin["session_id"], "payload.origin.session_id"), seq, hash: takeHash(origin["event_hash"], "payload.origin.event_hash"), without };
+    this.origin = { sessionId: takeText(origin["session_id"], "payload.origin.session_id"), seq, hash: takeHash(origin["event_hash"], "payload.origin.event_hash"), without, declaredBy };
   }
 
   private checkAttributes(value: Json | undefined): void {
@@ -191,7 +207,8 @@ export class SessionCheck extends StreamCheck {
   }
 
   private eliminate(value: Json): Effect {
-    const payload = takeMembers(value, "payload", "eliminated justification observation_id probe source_id");
+    const payload = takeMembers(value, "payload", "eliminated justification observation_id probe source_id", "first_sent_by");
+    if (Object.hasOwn(payload, "first_sent_by")) takeText(payload["first_sent_by"], "payload.first_sent_by");
     const named = takeIds(payload["eliminated"], "payload.eliminated");
     takeOpaque(payload["justification"], "payload.justification");
     const source = takeText(payload["source_id"], "payload.source_id");
@@ -282,9 +299,14 @@ export class SessionCheck extends StreamCheck {
   }
 
   private update(value: Json): Effect {
-    const payload = takeMembers(value, "payload", "", "agents labels owner severity title");
+    const payload = takeMembers(value, "payload", "", "agents labels lift_obligation owner severity title");
     expect(Object.keys(payload).length > 0, "an update that changes nothing");
     checkCase(payload, true);
+    if (Object.hasOwn(payload, "lift_obligation")) {
+      const lifted = this.obligations.get(takeText(payload["lift_obligation"], "payload.lift_obligation"));
+      expect(lifted !== undefined && !lifted.left, "an obligation was lifted that is not active");
+      lifted.left = true;
+    }
     return { outcome: null, eliminated: [] };
   }
 }

@@ -2,7 +2,7 @@
 
 import type { Json } from "./canonical";
 import { OtherFormat, type StreamCheck } from "./chain";
-import { isSame, Mismatch } from "./fields";
+import { isSame, type Members, Mismatch } from "./fields";
 import { BadLine, splitExport, type RawEntry } from "./reading";
 import { KIT_PREFIX, KitCheck, NAMES_STREAM, NamesCheck } from "./registers";
 import { SessionCheck, type Origin } from "./session";
@@ -161,18 +161,47 @@ function compareFork(verdict: Verdict, origin: Origin, read: Map<string, RawEntr
   const ours = read.get(verdict.stream)!;
   if (theirs.length <= origin.seq || ours.length <= origin.seq - origin.without.length) return breakAt(verdict, 0, "the fork or its origin is shorter than what is repeated");
   if (theirs[origin.seq]!.hash !== origin.hash) return breakAt(verdict, 0, "not the event of its origin", origin.hash, theirs[origin.seq]!.hash);
-  const repeated = theirs.slice(0, origin.seq + 1).map(readMessage);
-  for (const seq of origin.without) if (repeated[seq]!.verb !== "ELIMINATE") return breakAt(verdict, 0, "a fork leaves out an event that is no elimination");
+  const first = readEntry(theirs[0]!);
+  const repeated = theirs.slice(0, origin.seq + 1).map((raw, seq) => repeatMessage(raw, seq, first.payload["origin"]));
+  for (const seq of origin.without) if (repeated[seq]!["verb"] !== "ELIMINATE") return breakAt(verdict, 0, "a fork leaves out an event that is no elimination");
   const left = repeated.filter((_, seq) => !origin.without.includes(seq));
   for (const [seq, message] of left.entries()) {
     if (!isSame(message, readMessage(ours[seq]!, seq))) return breakAt(verdict, seq, `not what ${origin.sessionId} was asked`);
   }
+  const earlier = (first.payload["origin"] as RecordedOrigin | undefined)?.declared_by ?? [];
+  const declaredBy = [...new Set([...earlier, first.actor?.["id"] ?? null])];
+  if (!isSame(declaredBy, origin.declaredBy)) breakAt(verdict, 0, "not those who declared the session that it is a fork of");
 }
 
-function readMessage(raw: RawEntry, seq: number): { verb: Json; payload: Json } {
-  const entry = JSON.parse(raw.text) as { verb: Json; payload: { [name: string]: Json } };
-  const { origin: _, ...rest } = entry.payload;
-  return { verb: entry.verb, payload: seq === 0 ? rest : entry.payload };
+interface Message {
+  verb: Json;
+  payload: Members;
+}
+
+interface RecordedOrigin {
+  declared_by: Json[];
+  seq: number;
+  without?: number[];
+}
+
+function readEntry(raw: RawEntry): Message & { actor?: Members } {
+  return JSON.parse(raw.text) as Message & { actor?: Members };
+}
+
+function readMessage(raw: RawEntry, seq: number): { [name: string]: Json } {
+  const { verb, payload } = readEntry(raw);
+  const { origin: _, ...rest } = payload;
+  return { verb, payload: seq === 0 ? rest : payload };
+}
+
+/** A message as a fork repeats it: with who sent a report first. */
+function repeatMessage(raw: RawEntry, seq: number, origin: Json | undefined): { [name: string]: Json } {
+  const message = readMessage(raw, seq);
+  const from = origin as RecordedOrigin | undefined;
+  const repeats = from !== undefined && seq > 0 && seq <= from.seq - (from.without?.length ?? 0);
+  const sender = readEntry(raw).actor?.["id"];
+  if (message["verb"] !== "ELIMINATE" || repeats || sender === undefined) return message;
+  return { ...message, payload: { ...(message["payload"] as Members), first_sent_by: sender } };
 }
 
 const HASH = /^[0-9a-f]{64}$/;
