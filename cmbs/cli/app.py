@@ -59,7 +59,7 @@ COMMANDS = {
     ),
     "import": LazyCommand(
         "cmbs.cli.maintenance:import_",
-        "Take sessions, spaces and kits in from an export; each is verified whole before any of it is written.",
+        "Take sessions, spaces and kits in from an export, once all of it is verified; before, nothing is written.",
     ),
     "partition": LazyCommand(
         "cmbs.cli.partitioning:partition", "Partition the tables of an empty PostgreSQL database by stream."

@@ -121,7 +121,7 @@ def export(
 
 
 def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
-    """Take sessions, spaces and kits in from an export, once all of it is verified: before that, nothing is written."""
+    """Take sessions, spaces and kits in from an export, once all of it is verified; before, nothing is written."""
     taken: list[str] = []
     events = 0
     with failing_cleanly(), _open_source(file) as source:
