@@ -284,6 +284,8 @@ def test_a_server_that_makes_up_what_was_believed_is_found_out() -> None:
     verify_space(SPACE, entries)
     with pytest.raises(LedgerCorrupt):
         verify_belief_pins(entries, {session_id: list(belief.stored_entries(session_id))})
+    # Of other sessions it has said nothing.
+    assert verify_belief_pins(entries, {}, among={"another"}) == len(belief_sessions_in(entries))
     belief.close()
 
 
