@@ -31,7 +31,7 @@ from cmbs.belief.kernel.events import (
 )
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
-from cmbs.messages import Origin, SessionPolicy
+from cmbs.messages import Origin
 
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -100,8 +100,6 @@ def _require_admissible(message: Message) -> None:
                 raise ValueError("it declares no hypotheses")
             _require_sorted(message.hypotheses)
             _require_count(message.policy.stability_window)
-            if message.policy.observers is not msgspec.UNSET:
-                _require_observers(message.policy)
             _require_object(message.metadata)
             if not isinstance(message.origin, msgspec.UnsetType):
                 _require_origin(message.origin)
@@ -143,6 +141,9 @@ def _require_declared(message: Declare) -> None:
         _require_hash(message.provider.content_hash)
     if message.store_id == "":
         raise ValueError("the store of its tombstones has no name")
+    observers = message.policy.observers
+    if not isinstance(observers, msgspec.UnsetType):
+        _require_observers(observers)
     _require_symptoms(message)
     require_case_fields(message, is_update=False)
     if isinstance(recorded, msgspec.UnsetType):
@@ -160,12 +161,10 @@ def _require_repeated(session: Session, seq: int) -> None:
         raise ValueError("it names who sent it first, and repeats nothing")
 
 
-def _require_observers(policy: SessionPolicy) -> None:
-    observers = policy.observers
-    if not isinstance(observers, msgspec.UnsetType):
-        _require_sorted(list(observers))
-        if not observers:
-            raise ValueError("its policy names no observer")
+def _require_observers(observers: tuple[str, ...]) -> None:
+    _require_sorted(list(observers))
+    if not observers:
+        raise ValueError("its policy names no observer")
 
 
 def _require_symptoms(message: Declare) -> None:

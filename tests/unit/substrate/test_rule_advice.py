@@ -221,6 +221,12 @@ def test_a_gate_tells_an_agent_its_numbers_and_what_is_left_to_do(
         ({"ge": 2}, None),
         ({"in": [1, 2, "3"]}, 2),
         ({"in": ["1"]}, None),
+        ({"ne": 3}, 2),
+        ({"ne": 0}, None),
+        ({"not": 3}, 2),
+        ({"not": {"ne": 3}}, 3),
+        ({"not": {"gt": 3}}, 3),
+        ({"not": {"ge": 3}}, 2),
         ("2", None),
     ],
 )
