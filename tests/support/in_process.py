@@ -110,14 +110,18 @@ async def exchange(
     root_path: str = "",
 ) -> Exchanged:
     """One exchange over bare ASGI. The caller goes away in the middle of its body, where its events end there."""
-    coming = list(events)
-    is_whole = bool(coming) and not coming[-1].get("more_body", False)
+    coming, is_whole = iter(events), False
     sent: list[Event] = []
 
     async def receive() -> Event:
-        if not coming and is_whole:
+        nonlocal is_whole
+        # What is not asked for is not made.
+        for event in coming:
+            is_whole = not event.get("more_body", False)
+            return event
+        if is_whole:
             await asyncio.Event().wait()
-        return coming.pop(0) if coming else {"type": "http.disconnect"}
+        return {"type": "http.disconnect"}
 
     async def send(event: Event) -> None:
         sent.append(event)

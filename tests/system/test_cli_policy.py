@@ -179,7 +179,8 @@ def test_a_test_is_explained_with_what_would_turn_it() -> None:
     assert told.endswith("`$case.belief.active_obligation_id` is `look-at-the-disks`, and must be `null`")
     assert step == (
         "  next: it would be allowed if `$belief.case.active_obligation_id` were `null`;"
-        " leave obligation `look-at-the-disks` of the session of the case first;"
+        " leave obligation `look-at-the-disks` of the session of the case first,"
+        " or have an operator lift it where it cannot be met;"
         " once proposed, it waits for `$belief.case`, `$case.case`"
     )
     component = "args.service == case.belief.survivor.component"
