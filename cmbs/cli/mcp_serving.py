@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import wait
 from typing import Any
 
 from granian import Granian
@@ -40,4 +46,19 @@ def serve_app(load: Callable[[], Any], host: str, port: int, *summary: str) -> N
         log_level=LogLevels.warning,
         workers_kill_timeout=_STOP_SECONDS,
     )
-    server.serve(target_loader=load, wrap_loader=False)
+    server.serve(target_loader=partial(_load_in_worker, load), wrap_loader=False)
+
+
+def _load_in_worker(load: Callable[[], Any]) -> Any:
+    """What `load` gives, in a process that ends with the one that started it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), name="parent", daemon=True).start()
+    return load()
+
+
+def _follow(sentinel: int) -> None:
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_STOP_SECONDS)
+    os._exit(1)

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
+import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -118,6 +119,18 @@ def serve_gateway(store: Path, *arguments: str, **environment: str) -> Iterator[
         finally:
             process.terminate()
             process.wait(60)
+
+
+@pytest.mark.slow
+def test_a_gateway_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    upstream = f"eff={sys.executable} -m tests.support.mcp_effects {tmp_path / 'effects'}"
+    with serve_gateway(tmp_path / "g.db", "--upstream", upstream) as url:
+        port = str(urlsplit(url).port)
+        (parent,) = [each for each in psutil.Process().children() if port in each.cmdline()]
+        workers = parent.children(recursive=True)
+        assert workers
+        parent.kill()
+        assert psutil.wait_procs(workers, timeout=60)[1] == []
 
 
 @pytest.mark.slow
