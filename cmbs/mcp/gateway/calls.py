@@ -20,7 +20,7 @@ from cmbs.api.spaces import CallResponse
 from cmbs.calls.gated_call import CallRequest as GatedRequest
 from cmbs.calls.gated_call import GatedCall
 from cmbs.client.exchange import may_pass
-from cmbs.errors import CmbsError, Conflict
+from cmbs.errors import CmbsError, Conflict, InvalidRequest
 from cmbs.ledger import canonical
 from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.mcp.asking import MAX_WAIT_SECONDS, describe_failure
@@ -30,7 +30,7 @@ from cmbs.mcp.gateway.offers import MAX_INPUT_SECONDS, OFFER_ROUND, Offers, read
 from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, CallRequest, Listener, OpenCall
 from cmbs.mcp.gateway.upstream_requests import answer_question, build_params, find_method, flatten, unflatten
 from cmbs.substrate.kernel.words import CallStatus
-from cmbs.substrate.tools.mcp_connection import UpstreamBroke, UpstreamFailed, UpstreamSaidTooMuch, Wire
+from cmbs.substrate.tools.mcp_connection import UpstreamBroke, UpstreamFailed, UpstreamUnfit, Wire
 from cmbs.substrate.tools.mcp_connections import Connections
 
 _log = logging.getLogger("cmbs.gateway")
@@ -289,7 +289,7 @@ class Calls:
             error, outcome = exc, {"status": "failed", "error": f"{exc.code}: {exc.message}"}
         except UpstreamFailed as exc:
             outcome = {"status": "failed", "error": str(exc)}
-        except UpstreamSaidTooMuch as exc:
+        except UpstreamUnfit as exc:
             outcome = {"status": _REFUSED, "error": str(exc)}
         except (UpstreamBroke, TimeoutError, asyncio.CancelledError) as exc:
             why = _interruption(exc, pin)
@@ -302,7 +302,7 @@ class Calls:
             return answers.tell_unknown(gated.answer, "the outcome could not be recorded")
         if error is not None:
             raise error
-        return answers.tell_call(gated.answer) if answer is None else answer
+        return answers.tell_call(gated.answer) if answer is None or "result" not in outcome else answer
 
     async def _exchange(self, call: OpenCall) -> Wire:
         """The exchange with the upstream, with the questions that it asks on the way."""
@@ -377,6 +377,10 @@ class Calls:
             try:
                 await self._ledger.executor.run(call.gated.report(**outcome))
             except CmbsError as exc:
+                if isinstance(exc, InvalidRequest) and outcome.pop("result", None) is not None:
+                    # It has numbers that are none, for example. That the call was made is on record.
+                    outcome |= {"status": _REFUSED, "error": "the result cannot be recorded"}
+                    return await self._report(call, outcome)
                 if not may_pass(exc):
                     _log.warning("the outcome of `%s` is not taken: %s", call.gated.call_id, exc)
                     return False

@@ -24,6 +24,7 @@ from cmbs.substrate.tools.mcp_connection import (
     UpstreamFailed,
     UpstreamGarbled,
     UpstreamSaidTooMuch,
+    UpstreamUnfit,
     Wire,
 )
 from cmbs.substrate.tools.mcp_connections import Connections
@@ -106,7 +107,7 @@ class _Exchange:
             raise ToolFailed(str(exc)) from exc
         except UpstreamSaidTooMuch as exc:
             raise too_large(self._tool, self._tool.max_result_bytes + 1) from exc
-        except UpstreamGarbled as exc:
+        except (UpstreamGarbled, UpstreamUnfit) as exc:
             raise ResultRefused(str(exc)) from exc
         except UpstreamBroke as exc:
             raise OutcomeUnknown(str(exc)) from exc

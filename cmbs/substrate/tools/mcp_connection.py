@@ -9,11 +9,10 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any, NamedTuple, Protocol, get_args
 
 import anyio
-import httpx2
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client.client import ConnectMode
@@ -23,7 +22,8 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, T
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, McpServer
+from cmbs.substrate.tools.mcp_http import EXCHANGE, Exchange, Fault
+from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer, McpServer
 from cmbs.substrate.tools.mcp_stdio import StdioProgram, UnreadableMessage, stdio_program
 
 Wire = dict[str, Any]
@@ -36,11 +36,6 @@ _START_SECONDS = 30
 _END_SECONDS = 5
 # Messages that are on their way to clients at once: what a server says beyond that is dropped.
 _MAX_RELAYED = 100
-# In the words that the SDK has for a message of a stream, so that both are known by them.
-TOO_LARGE = f"exceeded the {MESSAGE_BYTES} byte limit"
-# Of errors of the network, as they are told to the session that a request belongs to.
-NOT_REACHED = "cmbs: not reached"
-BROKE_OFF = "cmbs: broke off"
 _REFUSED = mcp_types.ErrorData(
     code=mcp_types.INVALID_REQUEST, message="the client of this call cannot be asked in the middle of it"
 )
@@ -51,8 +46,6 @@ _LISTS = {
     "notifications/resources/list_changed": "resources",
 }
 _EVENTS: dict[type, str] = {ToolsListChanged: "tools", PromptsListChanged: "prompts", ResourcesListChanged: "resources"}
-# In the words of the SDK, for a session that a server over HTTP does not know.
-_SESSION_ENDED = "Session terminated"
 LEVELS = get_args(mcp_types.LoggingLevel)
 
 
@@ -78,8 +71,12 @@ class UpstreamGarbled(UpstreamBroke):
     """The server gave an answer that cannot be read; over one stream for all, to whom it was is not known."""
 
 
-class UpstreamSaidTooMuch(UpstreamBroke):
-    """The server did answer, with more than one message may have: what it says is not taken over."""
+class UpstreamUnfit(UpstreamBroke):
+    """The server did answer, with what cannot be kept: what it says is not taken over."""
+
+
+class UpstreamSaidTooMuch(UpstreamUnfit):
+    """The server did answer, with more than one message may have."""
 
 
 class Peer(Protocol):
@@ -126,6 +123,7 @@ class Connection:
         self._program: StdioProgram | None = None
         self._ready = asyncio.Event()
         self._closing = asyncio.Event()
+        self._is_retired = False
         self._failure = "it ended at once"
         self.session: ClientSession | None = None
         self._client: Client | None = None
@@ -143,14 +141,20 @@ class Connection:
         self.watchers = 0
         self.on_list_changed: Callable[[str], None] = lambda _: None
         self.on_resource_updated: Callable[[str], None] = lambda _: None
-        self._task = asyncio.create_task(self._live())
+        # In a context of its own, and not in that of the request for which it is opened.
+        self._task = asyncio.create_task(self._live(), context=Context())
 
     @property
     def good(self) -> bool:
         """Whether requests may still be sent; one that is being opened is."""
-        if self._task.done() or self._closing.is_set():
+        if self._task.done() or self._is_retired or self._closing.is_set():
             return False
-        return self._program is None or (self._program.alive and not self._program.said_too_much)
+        return self._program is None or (self._program.listens and not self._program.said_too_much)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is closed."""
+        return self._task.done()
 
     @property
     def modern(self) -> bool:
@@ -160,7 +164,7 @@ class Connection:
     async def wait_ready(self) -> ClientSession:
         """The session once there is one; UpstreamFailed where there is none."""
         await self._ready.wait()
-        if self.session is None:
+        if self.session is None or self._closing.is_set():
             raise UpstreamFailed(f"no connection to {self.where}: {self._failure}")
         return self.session
 
@@ -217,29 +221,49 @@ class Connection:
     ) -> Wire:
         """Send a request and give the result, both as they are on the wire; TimeoutError where its time is over."""
         session = await self.wait_ready()
+        exchange = Exchange() if isinstance(self._server, HttpServer) else None
         # In a task of its own: it can take a while to tell a program that does not listen not to answer any more.
-        asking = asyncio.create_task(self._ask(session, method, params, on_progress, peer))
+        self._under_way += 1
+        asking = asyncio.create_task(self._ask(session, exchange, method, params, on_progress, peer))
         try:
             await asyncio.wait({asking}, timeout=seconds)
         finally:
-            if not asking.done():
+            if asking.done():
+                self._under_way -= 1
+            else:
                 self._parting.add(asking)
                 asking.add_done_callback(self._forget)
                 asking.cancel()
-        if not asking.done():
-            raise TimeoutError
-        return asking.result()
+            if exchange is not None:
+                exchange.leave()
+            self.used_at = asyncio.get_running_loop().time()
+            if self._is_retired:
+                self.retire()
+        if asking.done():
+            return asking.result()
+        if exchange is not None and exchange.fault is Fault.NOT_REACHED:
+            raise UpstreamFailed(f"no connection to {self.where} within {seconds:g} s")
+        raise TimeoutError
 
     def _forget(self, asking: asyncio.Task[Wire]) -> None:
         self._parting.discard(asking)
         if not asking.cancelled():
             asking.exception()  # its caller has left
+        self._under_way -= 1
+        if self._is_retired:
+            self.retire()
 
     async def _ask(
-        self, session: ClientSession, method: str, params: Wire, on_progress: ProgressFnT | None, peer: Peer | None
+        self,
+        session: ClientSession,
+        exchange: Exchange | None,
+        method: str,
+        params: Wire,
+        on_progress: ProgressFnT | None,
+        peer: Peer | None,
     ) -> Wire:
-        self._under_way += 1
         _PEER.set(peer)
+        EXCHANGE.set(exchange)
         if peer is not None:
             self._peers.append(peer)
         try:
@@ -248,39 +272,58 @@ class Connection:
             result = await session.send_request(message, WireResult, progress_callback=self._limit(on_progress))
             return result.model_extra or {}
         except MCPError as exc:
-            raise self._read_error(exc) or exc from exc
+            if exchange is None:
+                raise self._read_end(exc) or exc from exc
+            raise exc if exchange.fault is None else self._read_fault(exchange, exchange.fault) from exc
         except ValidationError as exc:
             raise UpstreamGarbled(f"{self.where} gave an answer that is not one of MCP") from exc
-        except (httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise UpstreamBroke(f"the exchange with {self.where} broke off: {exc}") from exc
         finally:
-            self._under_way -= 1
-            self.used_at = asyncio.get_running_loop().time()
             if peer is not None:
                 self._peers.remove(peer)
 
-    def _read_error(self, exc: MCPError) -> UpstreamFailed | UpstreamBroke | None:
-        """What the SDK's word for a broken exchange means; None for an error that the server gave."""
-        if exc.message == _SESSION_ENDED and not self.modern:
-            # It was started again, for example, and knows nothing of the session. The next request opens another.
-            self.abandon()
-            return UpstreamFailed(f"{self.where} has ended the session, and did not take the request; call it again")
-        if exc.error.data == NOT_REACHED:
-            return UpstreamFailed(f"no connection to {self.where}: {exc.message}")
-        if exc.code not in (mcp_types.PARSE_ERROR, mcp_types.CONNECTION_CLOSED):
+    def _read_fault(self, exchange: Exchange, fault: Fault) -> UpstreamFailed | UpstreamBroke:
+        """What it means that a request over HTTP has no answer."""
+        match fault:
+            case Fault.NOT_REACHED:
+                return UpstreamFailed(f"no connection to {self.where}: {exchange.words or 'it has ended'}")
+            case Fault.FORGOTTEN:
+                # It was started again, for example. The next request opens another session.
+                self.retire()
+                return UpstreamFailed(
+                    f"{self.where} has ended the session, and did not take the request; call it again"
+                )
+            case Fault.GARBLED:
+                return UpstreamGarbled(f"{self.where} gave an answer that is not one of MCP ({exchange.words})")
+            case Fault.UNFIT:
+                return UpstreamUnfit(f"{self.where} answered with text or numbers that cannot be recorded")
+            case Fault.TOO_LARGE:
+                return UpstreamSaidTooMuch(f"{self.where} answered with more than {MESSAGE_BYTES} bytes")
+            case Fault.BROKE_OFF:
+                return UpstreamBroke(f"the exchange with {self.where} broke off: {exchange.words}")
+
+    def _read_end(self, exc: MCPError) -> UpstreamBroke | None:
+        """What it means that a program ended; None for an error that it gave."""
+        has_ended = self._program is None or not self._program.alive or self._closing.is_set()
+        if exc.code != mcp_types.CONNECTION_CLOSED or not has_ended:
             return None
-        if TOO_LARGE in exc.message:
-            return UpstreamSaidTooMuch(f"{self.where} answered with more than {MESSAGE_BYTES} bytes")
         if self._program is not None and self._program.said_too_much:
             # What it was going to say is lost. Where it had been asked one thing only, that is what it answered.
             if self._said_too_much_to_one is None:
                 self._said_too_much_to_one = self._under_way == 1
             if self._said_too_much_to_one:
                 return UpstreamSaidTooMuch(f"{self.where} answered with more than it may say at once")
-        if self._is_garbled or (exc.code == mcp_types.PARSE_ERROR and BROKE_OFF not in exc.message):
+        if self._is_garbled:
             # The answer is one that cannot be read: what it was the answer to may have happened.
             return UpstreamGarbled(f"{self.where} gave an answer that is not one of MCP")
         return UpstreamBroke(f"the exchange with {self.where} broke off: {exc.message}")
+
+    def retire(self) -> None:
+        """Take no more requests, and end once none is under way."""
+        self._is_retired = True
+        if not self._under_way:
+            self.abandon()
 
     def abandon(self) -> None:
         """Let it end by itself; one that is still being opened is not waited for."""

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import httpx2
-import mcp_types
 from mcp.client.streamable_http import streamable_http_client
 
 from cmbs.substrate.tools.credentials import Credentials
-from cmbs.substrate.tools.mcp_connection import (
-    BROKE_OFF,
-    LEVELS,
-    NEWEST,
-    NOT_REACHED,
-    TOO_LARGE,
-    Connection,
-    Manner,
-    OpenTarget,
-    UpstreamFailed,
-)
+from cmbs.substrate.tools.mcp_connection import LEVELS, NEWEST, Connection, Manner, OpenTarget, UpstreamFailed
+from cmbs.substrate.tools.mcp_http import build_http_client
 from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer, McpServer, McpServers, StdioServer
 from cmbs.substrate.tools.mcp_stdio import StdioProgram
 
@@ -36,67 +24,9 @@ async def open_server(
     """The program of a server on standard streams, or a connection to a URL."""
     if isinstance(server, StdioServer):
         return StdioProgram(server.command, values, server.cwd, server.max_message_bytes)
-    client = httpx2.AsyncClient(
-        # Compressed, a little of it could become anything.
-        headers={**values, "accept-encoding": "identity"},
-        timeout=None,
-        transport=_Separate(verify=tls or ssl.create_default_context()),
-        # Not from the environment: a proxy there is not for what an operator put here.
-        trust_env=False,
-    )
-    http = await stack.enter_async_context(client)
-    return streamable_http_client(server.url, http_client=http, max_sse_event_size=MESSAGE_BYTES)
-
-
-class _Separate(httpx2.AsyncHTTPTransport):
-    """A transport on which what breaks off, breaks off for one request alone.
-
-    The SDK ends a whole session, with all calls under way, where a request raises an error of the network. So such an
-    error becomes an answer to its request, and one in the middle of an answer the kind of error that the SDK takes for
-    an answer that cannot be read.
-    """
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer, bounded where it is one message; of one that is a stream of them, the SDK bounds each."""
-        try:
-            response = await super().handle_async_request(request)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:
-            return _tell(NOT_REACHED, exc)
-        except httpx2.TransportError as exc:
-            return _tell(BROKE_OFF, exc)
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            response.stream = _BoundedStream(response)
-        return response
-
-
-def _tell(what: str, exc: httpx2.TransportError) -> httpx2.Response:
-    said = mcp_types.ErrorData(code=mcp_types.CONNECTION_CLOSED, message=str(exc) or type(exc).__name__, data=what)
-    error = mcp_types.JSONRPCError(jsonrpc="2.0", id=None, error=said)
-    return httpx2.Response(HTTPStatus.BAD_GATEWAY, json=error.model_dump(mode="json"))
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    """The content of an answer. It ends in the kind of error that the SDK takes for the end of one request alone."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self._stream: Any = response.stream
-        self._encoding = response.headers.get("content-encoding", "identity")
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._encoding != "identity":
-            raise httpx2.StreamError("the answer is encoded in a way that was not asked for")
-        size = 0
-        try:
-            async for chunk in self._stream:
-                size += len(chunk)
-                if size > MESSAGE_BYTES:
-                    raise httpx2.StreamError(TOO_LARGE)
-                yield chunk
-        except httpx2.TransportError as exc:
-            raise httpx2.StreamError(f"{BROKE_OFF}: {exc}") from exc
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    client = await stack.enter_async_context(build_http_client(values, tls))
+    # What a stream of the server's own may say at once; of answers, the client sees to it.
+    return streamable_http_client(server.url, http_client=client, max_sse_event_size=2 * MESSAGE_BYTES)
 
 
 class _Key(NamedTuple):
@@ -128,6 +58,8 @@ class Connections:
         self.credentials = Credentials(environment, config.variables())
         self._open_target = open_target or partial(open_server, tls=tls)
         self._open: dict[_Key, Connection] = {}
+        # Of which requests may still be under way, though they take no more.
+        self._retired: set[Connection] = set()
         # The lowest level of log messages that a client asked for.
         self._level: str | None = None
         self.on_list_changed: Callable[[str, str], None] = lambda _, __: None
@@ -171,7 +103,8 @@ class Connections:
     def _make(self, key: _Key) -> Connection:
         broken = self._open.pop(key, None)
         if broken is not None:
-            broken.abandon()
+            broken.retire()
+            self._retired = {each for each in self._retired | {broken} if not each.has_ended}
         server, _ = self.config.server_for(key.name, key.actor_id or "")
         made = Connection(key.name, server, self._values(server), self._open_target, key.manner)
         made.on_list_changed = lambda kind: self.on_list_changed(key.name, kind)
@@ -205,7 +138,7 @@ class Connections:
 
     async def aclose(self) -> None:
         """End every session."""
-        await asyncio.gather(*(connection.aclose() for connection in list(self._open.values())))
+        await asyncio.gather(*(connection.aclose() for connection in {*self._open.values(), *self._retired}))
 
     def _values(self, server: McpServer) -> dict[str, str]:
         values = {}

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import cast
@@ -26,6 +27,8 @@ from mcp.shared.message import SessionMessage
 
 _GRACE_SECONDS = 2.0
 _CHUNK = 65_536
+# A program that has not read a message for so long gets no more of them.
+_DEAF_SECONDS = 60.0
 
 Incoming = SessionMessage | Exception
 # A line with one of these was meant as a message; programs print other things where they should not.
@@ -45,6 +48,7 @@ class StdioProgram:
         self.said_too_much = False
         # It says no more, or does not hear any more.
         self._is_over = False
+        self._writes_since: float | None = None
         # A session of its own: an interrupt at our terminal is not for it, and all of its children can be ended.
         self._process = subprocess.Popen(  # noqa: S603 - the operator's own configuration
             command,
@@ -64,6 +68,12 @@ class StdioProgram:
         """Whether it runs, hears, and has not said its last word."""
         return not self._is_over and self._process.poll() is None
 
+    @property
+    def listens(self) -> bool:
+        """Whether it is alive and reads what it is sent."""
+        since = self._writes_since
+        return self.alive and (since is None or time.monotonic() - since < _DEAF_SECONDS)
+
     def read(self, loop: asyncio.AbstractEventLoop, into: MemoryObjectSendStream[Incoming]) -> None:
         """Hand on what it says, line by line, until it says no more; in a thread of its own."""
         try:
@@ -81,12 +91,14 @@ class StdioProgram:
         """Say something to it; blocks while it does not listen."""
         text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
         rest = memoryview(text.encode() + b"\n")
+        self._writes_since = time.monotonic()
         try:
             while rest:
                 rest = rest[self._input.write(rest) :]
         except (OSError, ValueError):
             self._is_over = True
             raise
+        self._writes_since = None
 
     def stop(self, reader: threading.Thread) -> None:
         """Let it end by itself, then ask it to, then make it; `reader` is the thread that reads what it says."""

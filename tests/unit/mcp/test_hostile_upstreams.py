@@ -264,3 +264,18 @@ def test_a_result_goes_through_as_it_is_whatever_it_is_and_is_on_record(result: 
             assert (await bench.operator.get_space("mcp")).space_id == "mcp"
 
     run(test())
+
+
+@pytest.mark.req("MCP-GW-11")
+@pytest.mark.parametrize("text", ["\ud800", float("nan")], ids=["half a character", "no number"])
+def test_a_result_that_cannot_be_recorded_is_refused_and_the_call_is_on_record(text: Any) -> None:
+    async def test() -> None:
+        raw = RawUpstream([define("restart")], **{"tools/call": {"content": [], "structuredContent": {"a": text}}})
+        async with open_bench({"raw": raw}) as bench, bench.client() as client:
+            await client.call_tool("restart", {})
+            await bench.approve_all()
+            assert "The call was made" in text_of(await client.call_tool("restart", {}))
+            (execution,) = await bench.executions()
+            assert (execution.status, execution.error) == ("result_refused", "the result cannot be recorded")
+
+    run(test())

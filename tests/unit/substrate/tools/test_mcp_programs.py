@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from cmbs.substrate.kernel.events import OutcomeStatus
+from cmbs.substrate.tools import mcp_stdio
 from cmbs.substrate.tools.mcp_servers import StdioServer
 from cmbs.substrate.tools.runner import OutcomeUnknown
 from tests.support.mcp_served import TIMEOUT_SECONDS, Served, serve_over
@@ -183,3 +184,44 @@ def test_a_program_that_does_not_listen_holds_up_no_other_call_and_is_ended(tmp_
     served.runner.close()
     assert programs
     assert psutil.wait_procs(programs, TIMEOUT_SECONDS)[1] == []
+
+
+DEAF = """
+import json, sys, time
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "d", "version": "1"}}
+    elif message.get("method") == "tools/call":
+        if message["params"]["name"] == "deaf":
+            time.sleep(1_000)
+        result = {"content": []}
+    elif "id" in message:
+        error = {"code": -32601, "message": "what?"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+        continue
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+def test_a_program_that_reads_no_more_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_stdio, "_DEAF_SECONDS", 0.3)
+    served = pretending(DEAF, tmp_path)
+    assert result_of(served.call("add")) == {"content": []}
+    # More than the pipe holds.
+    for args in ({}, {"pad": "x" * 200_000}):
+        assert served.call("deaf", args, timeout_ms=500).status is OutcomeStatus.TIMED_OUT
+    assert result_of(served.call("add", {"pad": "x" * 200_000})) == {"content": []}
+    served.close()
+
+
+def test_words_of_a_program_are_a_refusal_and_nothing_more(tmp_path: Path) -> None:
+    # It answers a call with the error that it has for what it does not know.
+    refusing = DEAF.replace('"tools/call"', '"none"').replace("-32601", "-32000")
+    served = pretending(refusing, tmp_path)
+    for _ in range(2):
+        reply = served.call("add")
+        assert (reply.status, reply.error) == (OutcomeStatus.FAILED, "MCP server `s` refused: what?")
+    served.close()
