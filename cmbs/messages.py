@@ -77,16 +77,21 @@ class Reason(StrEnum):
     OBLIGATION_NOT_ACTIVE = "obligation_not_active"
     BELOW_THRESHOLD = "below_threshold"
     OBLIGATION_ACTIVE = "obligation_active"
+    NOT_A_SURVIVOR = "not_a_survivor"
     NOT_SINGLETON = "not_singleton"
     CONCLUSION_UNSTABLE = "conclusion_unstable"
-    NOT_A_SURVIVOR = "not_a_survivor"
 
 
 class ConclusionRule(StrEnum):
-    """What a conclusion may name: any id, or only a hypothesis that survives."""
+    """What a conclusion may name: any id, any but an eliminated hypothesis, one that survives, or the only survivor.
+
+    `decided` also takes one of several survivors that no unanswered probe of the session's kit can tell apart.
+    """
 
     ANY = "any"
+    NOT_ELIMINATED = "not_eliminated"
     SURVIVORS = "survivors"
+    DECIDED = "decided"
 
 
 class EliminationRule(StrEnum):

@@ -1230,7 +1230,7 @@ def list_readings(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 # What a policy may say beside what it must, and the words for it; the first holds where it does not.
 POLICY_WORDS = {
-    "conclusions": ("any", "survivors"),
+    "conclusions": ("any", "not_eliminated", "survivors", "decided"),
     "eliminations": ("any", "observations"),
     "foreign_tombstones": ("ignore", "eliminate"),
     "looks": ("any", "once"),
@@ -1503,7 +1503,7 @@ class Session(Stream):
         return {**reading, "survivor_attributes": attributes}
 
     def _check_authority(self, entry: dict[str, Any]) -> None:
-        """Who may work on a case is for operators to change. What a fork repeats was allowed where it was said."""
+        """What is for operators or observers alone. What a fork repeats was allowed where it was said."""
         if is_repeated(self.origin, self.size):
             return
         for_operators = entry["verb"] == "UPDATE_CASE" and {"agents", "lift_obligation"} & set(entry["payload"])
@@ -1516,6 +1516,9 @@ class Session(Stream):
         observers = self._policy.get("observers")
         if observers is not None and look_up(entry, "actor", "id") not in observers:
             raise Refused("not one of the observers of the session", "actor.id")
+        is_list = entry["payload"]["probe"] is None and self._takes_probes_alone()
+        if is_list and look_up(entry, "actor", "kind") != "operator":
+            raise Refused("a list of ids, not by an operator, in a session that takes probes alone", "payload.probe")
 
     def _update(self, payload: Any) -> Effect:
         if not take_fields(payload, "payload", "", "agents labels lift_obligation owner severity title"):
@@ -1673,12 +1676,14 @@ class Session(Stream):
             if not self._has_provider:
                 raise Refused("a probe in a session without a provider", "payload.probe")
             self._look(payload["probe"], observation[0])
-        elif self._policy.get("eliminations") == "observations":
-            raise Refused("a list of ids in a session that takes responses to probes alone", "payload.probe")
         self.occur_once("payload.observation_id", *observation)
         if self._policy["validate_hypotheses"] and any(self.survivors.find(name) is None for name in asked):
             raise Refused("an id that is not in the universe", "payload.eliminated")
-        return Effect(None, [name for name in asked if self.survivors.is_alive(name)])
+        gone = [name for name in asked if self.survivors.is_alive(name)]
+        return Effect(None, gone, has_notes=payload["probe"] is None and self._takes_probes_alone())
+
+    def _takes_probes_alone(self) -> bool:
+        return self._policy.get("eliminations") == "observations"
 
     def _look(self, probe: Any, source_id: str) -> None:
         take_fields(probe, "payload.probe", "probe_id response", "kit outcome_id reading seen_at")
@@ -1724,13 +1729,19 @@ class Session(Stream):
         return Effect({"approved": True, "reason": "approved"}, [])
 
     def _conclude(self, payload: Any) -> Effect:
-        take_fields(payload, "payload", "conclusion_id context")
+        tied_by = take_fields(payload, "payload", "conclusion_id context", "tied_by").get("tied_by")
+        take_text(tied_by or "", "payload.tied_by")
         take_object(payload["context"], "payload.context")
         name = take_text(payload["conclusion_id"], "payload.conclusion_id")
         if self._active:
             return Effect({"accepted": False, "reason": "obligation_active"}, [])
-        if self._policy.get("conclusions") == "survivors" and not self.survivors.is_alive(name):
+        rule, alive = self._policy.get("conclusions"), self.survivors.is_alive(name)
+        is_gone = not alive and self.survivors.find(name) is not None
+        if (rule in {"survivors", "decided"} and not alive) or (rule == "not_eliminated" and is_gone):
             return Effect({"accepted": False, "reason": "not_a_survivor"}, [])
+        is_tied = self._kit is not None and tied_by == self._kit["content_hash"]
+        if rule == "decided" and not is_tied and self.survivors.count != 1:
+            return Effect({"accepted": False, "reason": "not_singleton"}, [])
         self.conclusions.append(name)
         return Effect({"accepted": True, "reason": "accepted"}, [])
 

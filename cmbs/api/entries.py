@@ -112,11 +112,15 @@ class RequestExitPayload(Answer, forbid_unknown_fields=True, frozen=True):
     context: dict[str, Any] | None
 
 
-class DeclareConclusionPayload(Answer, forbid_unknown_fields=True, frozen=True):
+class DeclareConclusionPayload(Partial, forbid_unknown_fields=True, frozen=True):
     """The request of a DECLARE_CONCLUSION."""
 
     conclusion_id: str
     context: dict[str, Any] | None
+    tied_by: Annotated[
+        str | None,
+        Meta(description="The hash of the session's kit, where none of its open probes tells the survivors apart."),
+    ] = None
 
 
 class RequestTerminationPayload(Answer, forbid_unknown_fields=True, frozen=True):

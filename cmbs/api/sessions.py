@@ -121,13 +121,18 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     conclusions: Annotated[
         ConclusionRule | UnsetType,
-        Meta(description="Whether a conclusion may name any id or only a hypothesis that survives; default any."),
+        Meta(
+            description="What a conclusion may name: any id, any but an eliminated hypothesis, one that survives, or"
+            " the only survivor (`decided`; with a kit also one of several that no unanswered probe tells apart)."
+            " Default `not_eliminated`, and over a kit or provider `decided`."
+        ),
     ] = UNSET
     eliminations: Annotated[
         EliminationRule | UnsetType,
         Meta(
             description="Whether hypotheses are eliminated by any list or only by the response to a probe of the"
-            " server's provider; default any."
+            " session's provider; default any, and over a kit or provider `observations`. Operators may send a list all"
+            " the same, and the event says so."
         ),
     ] = UNSET
     foreign_tombstones: Annotated[
@@ -180,14 +185,14 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
         Id | UnsetType,
         Meta(
             description="An installed hypothesis provider to take hypotheses and attributes from, in place of the list."
-            " Unless the policy says otherwise, conclusions are then of survivors alone."
+            " Unless the policy says otherwise, probes eliminate and the only survivor is concluded."
         ),
     ] = UNSET
     kit: Annotated[
         Id | KitName | UnsetType,
         Meta(
             description="A kit on record to take ontology, hypotheses and attributes from, by its id, or by id and"
-            " version. Unless the policy says otherwise, conclusions are then of survivors alone."
+            " version. Unless the policy says otherwise, probes eliminate and the only survivor is concluded."
         ),
     ] = UNSET
     symptoms: Annotated[

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from cmbs.belief.kernel.causation import CausalGraph, Causation, describe_reading
-from cmbs.belief.kernel.events import Eliminate, Probe, read_event
+from cmbs.belief.kernel.events import DeclareConclusion, Eliminate, Probe, read_event
 from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.kernel.session import Session
+from cmbs.belief.kernel.views import survivors_at
 from cmbs.belief.kits import KITS
+from cmbs.belief.next_probes import list_answered
 from cmbs.documents.findings import InvalidDocument
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.kit.graph_kit import Effect, GraphKit
@@ -27,7 +30,8 @@ _FILE_NAMES = {MediaType.YAML: "kit.yaml", MediaType.JSON: "kit.json"}
 
 
 def check_observations(log: EntryLog, session: Session) -> list[Finding]:
-    """Where an observation of a verified session ruled out other ids than the outcome that it was read as does.
+    """Where an observation of a verified session ruled out other ids than the outcome that it was read as does, or a
+    conclusion calls survivors a tie that a probe of the kit could have told apart.
 
     Nothing where the session is over no kit, or over one that is not on record here. A session verifies by itself;
     this finds one that was written by a process that did not ask the kit.
@@ -35,7 +39,9 @@ def check_observations(log: EntryLog, session: Session) -> list[Finding]:
     kit = _find_kit(log, session.provider)
     if isinstance(kit, GraphKit):
         return list(_compare(log, session, lambda message: _judge_graph(kit, session, message)))
-    return [] if kit is None else list(_compare(log, session, lambda message: _judge(kit, message)))
+    if kit is None:
+        return []
+    return list(_compare(log, session, lambda message: _judge(kit, message), partial(_judge_tie, kit, session)))
 
 
 def check_against_graph(log: EntryLog, session: Session, store: object) -> list[Finding]:
@@ -64,14 +70,20 @@ def check_against_graph(log: EntryLog, session: Session, store: object) -> list[
     return list(_compare(log, session, judge))
 
 
-def _compare(log: EntryLog, session: Session, judge: Callable[[Eliminate], str | None]) -> Iterator[Finding]:
+def _compare(
+    log: EntryLog,
+    session: Session,
+    judge: Callable[[Eliminate], str | None],
+    judge_tie: Callable[[int], str | None] = lambda _: None,
+) -> Iterator[Finding]:
     for page in read_pages(log, session.session_id, -1, session.head.seq + 1):
         for stored in page:
-            event = read_event(stored)
+            event, what = read_event(stored), None
             message = event.message
-            if not isinstance(message, Eliminate) or message.probe is None:
-                continue
-            what = judge(message)
+            if isinstance(message, Eliminate) and message.probe is not None:
+                what = judge(message)
+            elif isinstance(message, DeclareConclusion) and message.tied_by is not UNSET:
+                what = judge_tie(event.body.seq)
             if what is not None:
                 yield Finding(what, EVENTS, session.session_id, event.body.seq, "entry")
 
@@ -103,6 +115,12 @@ def _judge_soundness(asked: Probe, expected: Soundness) -> str | None:
         return None
     shown = "no soundness" if found is None else f"the soundness `{found}`"
     return f"observation: it has {shown}, and `{asked.outcome_id}` of probe `{asked.probe_id}` is `{expected}`"
+
+
+def _judge_tie(kit: Kit, session: Session, seq: int) -> str | None:
+    probe_id = kit.find_separating(frozenset(survivors_at(session, seq)), list_answered(session, seq))
+    said = "conclusion: it says that no probe tells the survivors apart"
+    return None if probe_id is None else f"{said}, and `{probe_id}` does"
 
 
 def _judge_graph(kit: GraphKit, session: Session, message: Eliminate) -> str | None:

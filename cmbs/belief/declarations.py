@@ -28,7 +28,16 @@ from cmbs.kit.graph_kit import GraphKit
 from cmbs.kit.model import Kit
 from cmbs.kit.provider import KitProvider, ontology_of
 from cmbs.ledger.canonical import encode
-from cmbs.messages import Actor, ActorKind, ConclusionRule, KitChoice, OntologyBundle, ProviderRef, SessionPolicy
+from cmbs.messages import (
+    Actor,
+    ActorKind,
+    ConclusionRule,
+    EliminationRule,
+    KitChoice,
+    OntologyBundle,
+    ProviderRef,
+    SessionPolicy,
+)
 from cmbs.spi import (
     AnchoredUniverse,
     AttributedProvider,
@@ -106,7 +115,7 @@ class Declarations:
         policy, chosen = policy or self._policy, self._providers.own
         if chosen is None and (provider is not None or kit is not None):
             found = self._choose(hypotheses, provider, kit, idempotency_key and session_id)
-            reference, policy = found.reference, ask_for_survivors(policy)
+            reference, policy = found.reference, ask_for_evidence(policy)
             if isinstance(found.provider, GraphKit):
                 graph_kit = found.provider
             else:
@@ -279,9 +288,13 @@ def attributes_of_provider(provider: HypothesisProvider, asked: Any) -> Any:
     return offered or asked
 
 
-def ask_for_survivors(policy: SessionPolicy) -> SessionPolicy:
-    """The policy, under which conclusions are of survivors alone, unless it speaks of them."""
-    return policy if policy.conclusions is not UNSET else replace(policy, conclusions=ConclusionRule.SURVIVORS)
+def ask_for_evidence(policy: SessionPolicy) -> SessionPolicy:
+    """The policy of a session over a kit: unless it speaks of them, probes eliminate, and conclusions are decided."""
+    return replace(
+        policy,
+        conclusions=ConclusionRule.DECIDED if policy.conclusions is UNSET else policy.conclusions,
+        eliminations=EliminationRule.OBSERVATIONS if policy.eliminations is UNSET else policy.eliminations,
+    )
 
 
 def attributes_of_graph(

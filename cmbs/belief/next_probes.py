@@ -81,7 +81,7 @@ class NextProbes:
             probes, n_probes = self._rank(session, seq, survivors, slice(first, first + limit))
         else:
             causation = self._graph_kits.find_causation(session, graph_kit)
-            ranked = rank_components(graph_kit, causation, survivors, _list_answered(session, seq))
+            ranked = rank_components(graph_kit, causation, survivors, list_answered(session, seq))
             probes = [describe_component(each, len(survivors), session) for each in ranked.cut(first, limit)]
             n_probes = ranked.total
         beyond = first + limit
@@ -98,6 +98,16 @@ class NextProbes:
             [self._observations.read_look(session, each) for each in newest],
             len(seqs),
         )
+
+    def find_separating(self, session: Session) -> str | None:
+        """A probe without an answer that can tell the survivors of a session over a kit apart; None where none can."""
+        survivors, answered = session.survivors, list_answered(session, session.head.seq)
+        graph_kit = self._providers.find_graph_kit(session.provider)
+        if graph_kit is None:
+            return self._kit_of(session).find_separating(frozenset(survivors), answered)
+        causation = self._graph_kits.find_causation(session, graph_kit)
+        found = rank_components(graph_kit, causation, survivors, answered).cut(0, 1)
+        return found[0].probe.name(found[0].component) if found else None
 
     def _rank(self, session: Session, seq: int, survivors: Survivors, shown: slice) -> tuple[list[ProbeItem], int]:
         """Some of the probes of a kit that lists its hypotheses, the best first, and how many there are."""
@@ -141,7 +151,7 @@ def _is_answered(session: Session, probe_id: str, seq: int) -> bool:
     return any(each is not None and each.seq <= seq and each.response_hash not in _NO_DATA for each in records)
 
 
-def _list_answered(session: Session, seq: int) -> frozenset[str]:
+def list_answered(session: Session, seq: int) -> frozenset[str]:
     """The probes that were answered by event `seq`, with more than that there is no data."""
     records = (record for _, record in session.observations if record.seq <= seq and record.probe_id is not None)
     return frozenset(each.probe_id or "" for each in records if each.response_hash not in _NO_DATA)

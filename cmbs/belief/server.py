@@ -17,7 +17,7 @@ from cmbs.belief.forks import declare_fork, find_origin, write_fork
 from cmbs.belief.graph import SessionGraphs
 from cmbs.belief.graph_kits import GraphKits
 from cmbs.belief.kernel.agreement import ForeignTombstones, StoreReport, observation_of
-from cmbs.belief.kernel.events import Stamp
+from cmbs.belief.kernel.events import DeclareConclusion, Stamp
 from cmbs.belief.kernel.forks import choose_repeated
 from cmbs.belief.kernel.kind import Answer, BeliefKind
 from cmbs.belief.kernel.looks import DEFAULT_PROBES, MAX_PROBES
@@ -25,7 +25,7 @@ from cmbs.belief.kernel.outcomes import Outcome, outcome_of
 from cmbs.belief.kernel.refusals import explain_unknown
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.requests import Command, Limits, RequestValidator
-from cmbs.belief.kernel.session import Session
+from cmbs.belief.kernel.session import Session, asks_for_decision
 from cmbs.belief.kernel.sizes import weigh
 from cmbs.belief.kernel.views import seq_at, snapshot
 from cmbs.belief.kits import KitLibrary
@@ -172,8 +172,8 @@ class BeliefServer(SessionReader):
         that is left. They are part of the first event.
 
         `kit` names a kit on record, from which ontology, hypotheses and attributes are taken. `provider` names one of
-        the installed providers, which says the ontology too if it is left out. Unless `policy` says otherwise,
-        conclusions in such a session are of survivors alone.
+        the installed providers, which says the ontology too if it is left out. Unless `policy` says otherwise, such a
+        session takes the responses to probes alone, and the only survivor as its conclusion.
 
         A kit over a causal graph needs `symptoms`: the nodes that show something wrong. Hypotheses are then the nodes
         of the graph that can have caused them.
@@ -317,9 +317,20 @@ class BeliefServer(SessionReader):
         if_match: str | None = None,
         idempotency_key: str | None = None,
     ) -> ConclusionOutcome:
-        """State a conclusion; it counts only while no obligation is open."""
-        message = self.requests.declare_conclusion(conclusion_id, context)
+        """State a conclusion; it counts only while no obligation is open, and the policy says what it may name."""
+        message = self.conclusion(session_id, conclusion_id, context)
         return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), ConclusionOutcome)
+
+    def conclusion(self, session_id: str, conclusion_id: str, context: Any = None) -> DeclareConclusion:
+        """The message of a conclusion: it says so where the session's kit cannot tell the survivors apart any more."""
+        session = self.current_session(self.requests.text("session_id", session_id))
+        kit = session.kit_hash if asks_for_decision(session) else None
+        is_tied = kit is not None and self.find_separating(session) is None
+        return self.requests.declare_conclusion(conclusion_id, context, kit if is_tied else None)
+
+    def find_separating(self, session: Session) -> str | None:
+        """A probe without an answer that can tell the survivors of a session over a kit apart; None where none can."""
+        return self._next_probes.find_separating(session)
 
     def request_termination(
         self,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -321,6 +322,18 @@ class Kit:
     def probe_ids(self) -> frozenset[str]:
         """Every probe."""
         return frozenset(self._probes_by_id)
+
+    def find_separating(self, survivors: AbstractSet[str], answered: Container[str]) -> str | None:
+        """The first probe without an answer that can tell these hypotheses apart: an outcome eliminates some of them.
+
+        One that would eliminate them all tells none apart.
+        """
+        for each in self.probes:
+            if each.probe_id not in answered:
+                for outcome in each.outcomes:
+                    if 0 < len(outcome.eliminates & survivors) < len(survivors):
+                        return each.probe_id
+        return None
 
     def probe(self, probe_id: str) -> KitProbe | None:
         """The probe of that id; None where there is none."""

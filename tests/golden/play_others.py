@@ -43,7 +43,7 @@ probes:
       - {id: heads, eliminates: [tails]}
       - {id: tails, eliminates: [heads]}
 """
-BOB = Actor(ActorKind.AGENT, "bob", authenticated=True)
+ANN = Actor(ActorKind.OPERATOR, "ann", authenticated=True)
 
 
 def play_kit(log: AuditLog, clock: ManualClock) -> str:
@@ -58,8 +58,8 @@ def play_kit(log: AuditLog, clock: ManualClock) -> str:
     server.request_exit(session_id, "look")
     server.enter_obligation(session_id, "look again", 5)
     server.declare_conclusion(session_id, "heads")
-    message = server.requests.eliminate("s", "by an actor", ["edge"], None)
-    server._sessions.perform(server.requests.command(session_id, message, "key", actor=BOB))
+    message = server.requests.eliminate("s", "by an operator", ["edge"], None)
+    server._sessions.perform(server.requests.command(session_id, message, "key", actor=ANN))
     server.declare_conclusion(session_id, "heads", {"by": "on-call"})
     return session_id
 
@@ -94,7 +94,7 @@ def go_on(log: AuditLog, clock: ManualClock, session_id: str) -> None:
     for number in count():
         if server.current_session(session_id).head.seq >= LONG:
             break
-        server.eliminate(session_id, "on", str(number), [])
+        server.observe(session_id, "toss", None, "on", observation_id=str(number))
     with closing(SubstrateServer(log=log, clock=clock, ids=SequentialIds(9), keeper_seconds=None)) as spaces:
         while spaces.current(SPACE).head.seq < LONG:
             spaces.perform(SpaceCommand(SPACE, AGENT, SetMode(SpaceMode.ENFORCE)))

@@ -14,7 +14,7 @@ import msgspec
 from cmbs.belief.kernel.views import reach_at, seq_at
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
-from cmbs.messages import EnterOutcome, OntologyBundle, SessionPolicy
+from cmbs.messages import ConclusionRule, EnterOutcome, OntologyBundle, SessionPolicy
 
 Reply = dict[str, Any]
 ONTOLOGY = {
@@ -69,7 +69,7 @@ class Transport(Protocol):
 
 
 class InPython:
-    """A server's own methods."""
+    """A server's own methods. Declarations have the default of a server over HTTP, which is not that of the spec."""
 
     def __init__(self, server: BeliefServer) -> None:
         self._server = server
@@ -85,8 +85,8 @@ class InPython:
         match verb:
             case "DECLARE_SESSION":
                 declaration = {**message, "ontology": OntologyBundle(**message["ontology"])}
-                if "policy" in message:
-                    declaration["policy"] = SessionPolicy(**message["policy"])
+                policy = {"conclusions": ConclusionRule.NOT_ELIMINATED, **message.get("policy", {})}
+                declaration["policy"] = SessionPolicy(**policy)
                 return _content(server.declare_session(**declaration))
             case "QUERY_BELIEF":
                 return server.query_belief(session_id, **message).to_dict()

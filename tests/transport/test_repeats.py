@@ -71,11 +71,11 @@ def test_a_repeated_declaration_and_a_repeated_refusal_say_so_too(client: httpx2
 
 @pytest.mark.req("GATES-ELIM-01", "GATES-ATTR-03")
 def test_a_session_over_an_installed_kit_takes_probes_and_refuses_lists(client: httpx2.Client) -> None:
-    session_id = declare(client, provider="checkout", policy={"eliminations": "observations"})
+    session_id = declare(client, provider="checkout")
     path = f"/v1/sessions/{session_id}"
     recorded = client.get(f"{path}/audit").json()["events"][0]["payload"]
     assert recorded["provider"] == {"id": "checkout", "version": "1"}
-    assert recorded["policy"]["conclusions"] == "survivors"
+    assert recorded["policy"]["conclusions"] == "decided"
     assert client.get(f"{path}/survivors").json()["attributes"] == {"disk": {"component": "db"}}
     body = {"source_id": "s", "observation_id": "1", "eliminated": ["dns"]}
     refused = client.post(f"{path}/eliminate", json=body)

@@ -86,10 +86,15 @@ class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """DECLARE_CONCLUSION."""
+    """DECLARE_CONCLUSION.
+
+    `tied_by` is the hash of the session's kit where none of its unanswered probes can tell the survivors apart. The
+    server says so, and verification holds it against the kit.
+    """
 
     conclusion_id: str
     context: msgspec.Raw = NULL
+    tied_by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

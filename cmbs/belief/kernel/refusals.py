@@ -38,14 +38,15 @@ class _Moment(NamedTuple):
     active: tuple[str, ...]
 
 
-def refusal_of(answer: Answer) -> RefusalContent | None:
-    """Why a request was refused, in full; None where it was not."""
+def refusal_of(answer: Answer, next_probe: str | None = None) -> RefusalContent | None:
+    """Why a request was refused, in full; None where it was not. `next_probe` can tell the survivors apart."""
     session, message, seq = answer.session, answer.message, answer.seq
     verdict = session.events.at(seq)[1]
     if verdict is None or verdict.granted:
         return None
     moment = _Moment(session, seq, survivors_at(session, seq), active_at(session, seq))
-    return {"code": verdict.reason.value, **_explain(moment, message, verdict.reason)}
+    content = {"code": verdict.reason.value, **_explain(moment, message, verdict.reason)}
+    return content if next_probe is None else {**content, "next": f"observe `{next_probe}`, which can tell them apart"}
 
 
 def _explain(moment: _Moment, message: Message, reason: Reason) -> RefusalContent:
@@ -57,7 +58,7 @@ def _explain(moment: _Moment, message: Message, reason: Reason) -> RefusalConten
         case Reason.OBLIGATION_ACTIVE:
             return _explain_active(moment)
         case Reason.NOT_SINGLETON:
-            return _explain_survivors(moment)
+            return _explain_survivors(moment, message)
         case Reason.CONCLUSION_UNSTABLE:
             return _explain_conclusions(moment)
         case Reason.NOT_A_SURVIVOR:
@@ -110,9 +111,14 @@ def _explain_active(moment: _Moment) -> RefusalContent:
     }
 
 
-def _explain_survivors(moment: _Moment) -> RefusalContent:
+def _explain_survivors(moment: _Moment, message: Message) -> RefusalContent:
     survivors, session = moment.survivors, moment.session
     alive = len(survivors)
+    rule = (
+        "a conclusion names the only survivor"
+        if isinstance(message, DeclareConclusion)
+        else "a session ends with one survivor"
+    )
     if alive:
         then = f"eliminate {alive - 1} more, with observations that contradict them"
     elif session.policy.allow_force:
@@ -120,7 +126,7 @@ def _explain_survivors(moment: _Moment) -> RefusalContent:
     else:
         then = "nothing is left to conclude; fork it at an event before the error, or declare another session"
     return {
-        "message": f"a session ends with one survivor, and {alive} are left",
+        "message": f"{rule}, and {alive} are left",
         "field": "n_survivors",
         "found": alive,
         "accepted": 1,
@@ -154,7 +160,7 @@ def _explain_conclusions(moment: _Moment) -> RefusalContent:
 def _explain_conclusion(moment: _Moment, message: Message) -> RefusalContent:
     conclusion_id = message.conclusion_id if isinstance(message, DeclareConclusion) else ""
     nearest = find_nearest(conclusion_id, list(islice(moment.survivors, MAX_COMPARED)))
-    known = conclusion_id in moment.session.universe
+    known, rule = conclusion_id in moment.session.universe, moment.session.policy.conclusions
     why = "was eliminated" if known else "is no hypothesis of this session"
     if not moment.survivors:
         then = "nothing is left to conclude; fork it at an event before the error, or declare another session"
@@ -163,7 +169,7 @@ def _explain_conclusion(moment: _Moment, message: Message) -> RefusalContent:
     else:
         then = "conclude a hypothesis that survives, or eliminate further"
     return {
-        "message": f"`{conclusion_id}` {why}, and the policy of this session takes conclusions of survivors alone",
+        "message": f"`{conclusion_id}` {why}, and the policy of this session says `conclusions: {rule}`",
         "field": "conclusion_id",
         "found": conclusion_id,
         "accepted": _list_few(moment.survivors),

@@ -248,9 +248,10 @@ class RequestValidator:
         """A wish to leave an obligation."""
         return RequestExit(self.text("obligation_id", obligation_id), self._opaque("context", context))
 
-    def declare_conclusion(self, conclusion_id: str, context: Any) -> DeclareConclusion:
-        """A conclusion."""
-        return DeclareConclusion(self.text("conclusion_id", conclusion_id), self._opaque("context", context))
+    def declare_conclusion(self, conclusion_id: str, context: Any, tied_by: str | None = None) -> DeclareConclusion:
+        """A conclusion; `tied_by` is the kit whose unanswered probes cannot tell the survivors apart."""
+        tie = msgspec.UNSET if tied_by is None else tied_by
+        return DeclareConclusion(self.text("conclusion_id", conclusion_id), self._opaque("context", context), tie)
 
     def request_termination(self, context: Any) -> RequestTermination:
         """A wish to end the session."""

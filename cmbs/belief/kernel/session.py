@@ -71,6 +71,7 @@ from cmbs.messages import (
     SessionPolicy,
 )
 
+_WITHOUT_PROBE = "eliminated by an operator without a probe, where the policy asks for observations"
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
 
 
@@ -135,6 +136,12 @@ class Session(msgspec.Struct, frozen=True):
     case: CaseRecord = CaseRecord()
 
     @property
+    def kit_hash(self) -> str | None:
+        """The hash of the kit on record that it is over, if it is over one."""
+        known = None if self.provider is None else self.provider.content_hash
+        return None if isinstance(known, msgspec.UnsetType) else known
+
+    @property
     def is_in_store(self) -> bool:
         """Whether its hypotheses and tombstones belong in a store beside the log, where there is one."""
         return self.provider is None or bool(self.symptoms)
@@ -187,9 +194,12 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
     _refuse_if_terminated(session)
     if session.policy.observers is not msgspec.UNSET:
         _refuse_if_no_observer(session, stamp)
+    notes = None
     if message.probe is None:
         if session.policy.eliminations is EliminationRule.OBSERVATIONS:
-            raise FreeHandRefused(session.session_id)
+            if not _is_by_operator(session, stamp):
+                raise FreeHandRefused(session.session_id)
+            notes = _WITHOUT_PROBE
     else:
         refuse_strange_probe(session.provider, message.probe)
         if session.policy.looks is LookRule.ONCE:
@@ -199,7 +209,7 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
         if unknown:
             raise InvalidHypothesisId(unknown)
     applied = [hypothesis_id for hypothesis_id in message.eliminated if hypothesis_id in session.survivors]
-    return _record(session, message, stamp, applied=applied)
+    return _record(session, message, stamp, applied=applied, notes=notes)
 
 
 def decide_enter_obligation(session: Session, message: EnterObligation, stamp: Stamp) -> Event | Repeat:
@@ -235,16 +245,40 @@ def decide_request_exit(session: Session, message: RequestExit, stamp: Stamp) ->
 
 
 def decide_conclusion(session: Session, message: DeclareConclusion, stamp: Stamp) -> Event | Repeat:
-    """A conclusion counts only while no obligation is open; where the policy says so, only of what survives."""
+    """A conclusion counts only while no obligation is open, and if the policy lets it name what it names."""
     _refuse_if_terminated(session)
-    asks_for_survivor = session.policy.conclusions is ConclusionRule.SURVIVORS
     if session.active:
         verdict = Verdict(False, Reason.OBLIGATION_ACTIVE)
-    elif asks_for_survivor and message.conclusion_id not in session.survivors:
+    elif not _may_be_concluded(session, message.conclusion_id):
         verdict = Verdict(False, Reason.NOT_A_SURVIVOR)
+    elif session.policy.conclusions is ConclusionRule.DECIDED and not _is_decided(session, message):
+        verdict = Verdict(False, Reason.NOT_SINGLETON)
     else:
         verdict = Verdict(True, Reason.ACCEPTED)
     return _record(session, message, stamp, outcome=_encode_acceptance(verdict))
+
+
+def _may_be_concluded(session: Session, conclusion_id: str) -> bool:
+    match session.policy.conclusions:
+        case ConclusionRule.SURVIVORS | ConclusionRule.DECIDED:
+            return conclusion_id in session.survivors
+        case ConclusionRule.NOT_ELIMINATED:
+            return conclusion_id in session.survivors or conclusion_id not in session.universe
+        case _:
+            return True
+
+
+def asks_for_decision(session: Session) -> bool:
+    """Whether only a tie would let several survivors be concluded."""
+    return session.policy.conclusions is ConclusionRule.DECIDED and len(session.survivors) > 1
+
+
+def _is_decided(session: Session, message: DeclareConclusion) -> bool:
+    """Whether one hypothesis is left, or several that the session's kit cannot tell apart any more.
+
+    That stays so: survivors and unanswered probes only become fewer.
+    """
+    return len(session.survivors) == 1 or message.tied_by == session.kit_hash
 
 
 def decide_termination(session: Session, message: RequestTermination, stamp: Stamp) -> Event | Repeat:
@@ -275,20 +309,17 @@ _FOR_OPERATORS = {"agents": "change who may work on a case", "lift_obligation": 
 def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> Event | Repeat:
     """Change what the session says of itself as a case. Who may work on it is for operators to change, and so is which
     obligations are in the way of a conclusion.
-
-    What a fork repeats was allowed where it was sent first, and the fork names another actor.
     """
     _refuse_if_terminated(session)
     actor = stamp.actor
-    is_operator = actor is None or actor.kind is ActorKind.OPERATOR
     for field, does in _FOR_OPERATORS.items():
-        if getattr(message, field) is not msgspec.UNSET and not (is_operator or _is_repeating(session)):
+        if getattr(message, field) is not msgspec.UNSET and not (actor is None or _is_by_operator(session, stamp)):
             raise Forbidden(
                 f"only operators {does}",
                 {
                     "reason": "not_an_operator",
                     "field": field,
-                    "found": None if actor is None else actor.kind.value,
+                    "found": actor.kind.value,
                     "accepted": [ActorKind.OPERATOR.value],
                     "next": f"have an operator send `{field}`",
                 },
@@ -297,6 +328,11 @@ def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> E
     if not isinstance(lifted, msgspec.UnsetType) and lifted not in session.active:
         raise ObligationNotFound(lifted, session.active)
     return _record(session, message, stamp)
+
+
+def _is_by_operator(session: Session, stamp: Stamp) -> bool:
+    """Whether an operator sends this, or a fork repeats it: that was allowed where it was sent first, by another."""
+    return _is_repeating(session) or (stamp.actor is not None and stamp.actor.kind is ActorKind.OPERATOR)
 
 
 def _find_repeat(session: Session, message: Message, key: str, stamp: Stamp) -> Repeat | None:

@@ -22,7 +22,9 @@ from cmbs.belief.kernel.events import Message, UpdateCase
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.outcomes import outcome_of
 from cmbs.belief.kernel.queries import describe_session
+from cmbs.belief.kernel.refusals import refusal_of
 from cmbs.belief.kernel.requests import Command, RequestValidator
+from cmbs.belief.kernel.session import asks_for_decision
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.http.belief.analysis import Analyst
@@ -48,7 +50,7 @@ from cmbs.http.proofs import prove_session
 from cmbs.http.waiting import Waiting, read_seconds
 from cmbs.http.work_queue import WorkQueue
 from cmbs.identity.kernel.scopes import Scope
-from cmbs.messages import KitChoice
+from cmbs.messages import ConclusionRule, KitChoice
 
 T = TypeVar("T")
 # What an answer says beside its outcome.
@@ -73,9 +75,6 @@ _MESSAGE_OF: dict[str, Callable[[RequestValidator, Request], Message]] = {
     ),
     "request_exit": lambda build, request: build.request_exit(
         request.params["obligation_id"], value_of(request.message.context)
-    ),
-    "declare_conclusion": lambda build, request: build.declare_conclusion(
-        request.message.conclusion_id, value_of(request.message.context)
     ),
     "request_termination": lambda build, request: build.request_termination(value_of(request.message.context)),
     "update_case": lambda build, request: build.update_case(_read_changes(request.message)),
@@ -114,6 +113,9 @@ class Routes:
         def declare() -> Command:
             policy = {} if isinstance(body.policy, UnsetType) else msgspec.structs.asdict(body.policy)
             chosen = {name: value for name, value in policy.items() if value is not UNSET}
+            if isinstance(body.provider, UnsetType) and isinstance(body.kit, UnsetType):
+                # A default of this server and not of the spec, so it is written into the declaration.
+                chosen.setdefault("conclusions", ConclusionRule.NOT_ELIMINATED)
             return self._server.declaration(
                 value_of(body.ontology),
                 value_of(body.hypotheses),
@@ -172,6 +174,23 @@ class Routes:
         is_large = request.size > _MAX_BODY_BYTES_VALIDATED_ON_LOOP
         return await self.write(request, await asyncio.to_thread(build) if is_large else build())
 
+    async def declare_conclusion(self, request: Request) -> Response:
+        """DECLARE_CONCLUSION; where several survive, the session's kit says whether it can tell them apart."""
+        said = request.message
+        build = partial(
+            self._server.conclusion, request.params["session_id"], said.conclusion_id, value_of(said.context)
+        )
+        return await self.write(request, await self._read(build), self._describe_conclusion)
+
+    async def _describe_conclusion(self, answer: Answer) -> dict[str, Any]:
+        """A refusal with the probe to observe next."""
+        session = answer.session
+        if answer.replayed or session.kit_hash is None or not asks_for_decision(session):
+            return {}
+        probe = await self._read(partial(self._server.find_separating, session))
+        refusal = refusal_of(answer, probe)
+        return {} if refusal is None else {"refusal": refusal}
+
     async def write(self, request: Request, message: Message, describe: DescribeAnswer | None = None) -> Response:
         """Carry out a message to the session of a request; `describe` adds to the answer."""
         _require_same(request)
@@ -192,7 +211,7 @@ class Routes:
             name = await self._read(partial(self._server.names.name_of, command.session_id))
 
         def encode() -> bytes:
-            fields = {**outcome._asdict(), **more, **describe_answer(answer, command.note)}
+            fields = {**outcome._asdict(), **describe_answer(answer, command.note), **more}
             if name is not None:
                 fields["name"] = name
             fields["snapshot"] = show_snapshot(outcome.snapshot, whole=whole)

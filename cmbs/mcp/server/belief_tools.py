@@ -50,7 +50,7 @@ _ONTOLOGY = {
     "causal_graph_version": "1",
 }
 # What was ruled out, or was never possible, is no conclusion.
-_POLICY = {"conclusions": ConclusionRule.SURVIVORS.value}
+_POLICY = {"conclusions": ConclusionRule.DECIDED.value}
 
 
 class Belief(Answer, kw_only=True):

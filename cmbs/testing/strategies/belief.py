@@ -79,7 +79,7 @@ def json_objects(max_leaves: int = 6) -> st.SearchStrategy[dict[str, Any]]:
 
 def policies() -> st.SearchStrategy[SessionPolicy]:
     """Any policy, with stability windows that short histories can satisfy."""
-    conclusions = st.sampled_from([UNSET, UNSET, ConclusionRule.ANY, ConclusionRule.SURVIVORS])
+    conclusions = st.sampled_from([UNSET, *ConclusionRule])
     eliminations = st.sampled_from([UNSET, UNSET, EliminationRule.ANY])
     return st.builds(SessionPolicy, st.booleans(), st.integers(0, 3), st.booleans(), conclusions, eliminations)
 

@@ -26,7 +26,7 @@ import { commitTo, encode, hashLeaf, MerkleTree, Survivors, toHex } from "./merk
 const COMMITMENTS = "survivors_before_hash survivors_after_hash";
 // What a policy may say beside what it must; the first word holds where it says nothing.
 const POLICY_WORDS: { [name: string]: string[] } = {
-  conclusions: ["any", "survivors"],
+  conclusions: ["any", "not_eliminated", "survivors", "decided"],
   eliminations: ["any", "observations"],
   foreign_tombstones: ["ignore", "eliminate"],
   looks: ["any", "once"],
@@ -129,6 +129,7 @@ export class SessionCheck extends StreamCheck {
     }
     if (entry.verb !== "ELIMINATE") return;
     expect(!Object.hasOwn(payload, "first_sent_by"), "it repeats nothing of another session");
+    if (this.isList(payload)) expect(entry.actor?.["kind"] === "operator", "a list of ids, not by an operator, in a session that takes probes alone");
     const observers = member(this.policy, "observers");
     if (observers === undefined) return;
     const actor = entry.actor === null ? null : (entry.actor["id"] ?? null);
@@ -214,10 +215,14 @@ export class SessionCheck extends StreamCheck {
     const source = takeText(payload["source_id"], "payload.source_id");
     const observation = takeText(payload["observation_id"], "payload.observation_id");
     if (payload["probe"] !== null) this.takeProbe(payload["probe"], source);
-    else expect(this.policy["eliminations"] !== "observations", "a list of ids in a session that takes responses to probes alone");
     this.occurOnce("observation", source, observation);
     if (this.policy["validate_hypotheses"] === true) for (const id of named) expect(this.universe.has(id), "id outside of the universe", "", id);
-    return { outcome: null, eliminated: named.filter((id) => this.isAlive(id)) };
+    return { outcome: null, eliminated: named.filter((id) => this.isAlive(id)), hasNotes: this.isList(payload) };
+  }
+
+  /** Whether it rules out without a probe, where the policy asks for observations: operators may, and it is marked. */
+  private isList(payload: Members): boolean {
+    return payload["probe"] === null && this.policy["eliminations"] === "observations";
   }
 
   private takeProbe(value: Json | undefined, source: string): void {
@@ -270,11 +275,15 @@ export class SessionCheck extends StreamCheck {
   }
 
   private conclude(value: Json): Effect {
-    const payload = takeMembers(value, "payload", "conclusion_id context");
+    const payload = takeMembers(value, "payload", "conclusion_id context", "tied_by");
     takeOpaque(payload["context"], "payload.context");
     const id = takeText(payload["conclusion_id"], "payload.conclusion_id");
     if (this.isBound()) return { outcome: { accepted: false, reason: "obligation_active" }, eliminated: [] };
-    if (this.policy["conclusions"] === "survivors" && !this.isAlive(id)) return { outcome: { accepted: false, reason: "not_a_survivor" }, eliminated: [] };
+    const rule = this.policy["conclusions"];
+    const mustSurvive = rule === "survivors" || rule === "decided" || (rule === "not_eliminated" && this.universe.has(id));
+    if (mustSurvive && !this.isAlive(id)) return { outcome: { accepted: false, reason: "not_a_survivor" }, eliminated: [] };
+    const isTied = Object.hasOwn(payload, "tied_by") && this.kit?.["content_hash"] === takeText(payload["tied_by"], "payload.tied_by");
+    if (rule === "decided" && !isTied && this.survivors.count !== 1) return { outcome: { accepted: false, reason: "not_singleton" }, eliminated: [] };
     this.concluded.push(id);
     return { outcome: { accepted: true, reason: "accepted" }, eliminated: [] };
   }

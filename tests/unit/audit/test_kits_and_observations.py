@@ -15,7 +15,7 @@ from cmbs.belief.kits import KITS
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry, hash_entry
-from cmbs.messages import EliminateOutcome, EliminationRule, KitRef, SessionPolicy
+from cmbs.messages import ConclusionOutcome, EliminateOutcome, KitRef
 from cmbs.stores.memory import InMemoryStore
 from tests.support.subtests import for_each
 
@@ -29,6 +29,17 @@ probes:
       - {id: heads, eliminates: [tails]}
       - {id: tails, eliminates: [heads]}
 """
+TWINS = """id: twins
+version: "1"
+title: Which of them
+soundness: sound
+hypotheses: [left, right, far]
+probes:
+  - id: side
+    outcomes:
+      - {id: near, eliminates: [far]}
+      - {id: away, eliminates: [left, right]}
+"""
 NAME = "kit:coin"
 
 
@@ -37,8 +48,7 @@ def opened() -> tuple[InMemoryStore, BeliefServer, str]:
     server = BeliefServer(store=log)
     server.kits.put(KIT, MediaType.YAML)
     server.kits.put(KIT + "# second\n", MediaType.YAML)
-    policy = SessionPolicy(eliminations=EliminationRule.OBSERVATIONS)
-    return log, server, server.declare_session(kit="coin", policy=policy).session_id
+    return log, server, server.declare_session(kit="coin").session_id
 
 
 @pytest.mark.req("OBS-KIT-04")
@@ -83,6 +93,34 @@ def test_an_observation_that_says_another_soundness_than_its_kit_is_found(record
     server._perform(validator.command(session_id, message), EliminateOutcome)
     (finding,) = check_stream(log, session_id).findings
     assert said in str(finding)
+
+
+@pytest.mark.req("GATES-CONCL-01")
+def test_survivors_that_no_probe_tells_apart_may_be_concluded_and_others_may_not(tmp_path: Path) -> None:
+    log, server, session_id = opened()
+    early = server.declare_conclusion(session_id, "heads")
+    assert (early.accepted, early.reason) == (False, "not_singleton")
+    server.observe(session_id, "toss", None)
+    assert not server.declare_conclusion(session_id, "heads").accepted, "no data is no answer"
+    server.kits.put(TWINS, MediaType.YAML)
+    twins = server.declare_session(kit="twins").session_id
+    assert not server.declare_conclusion(twins, "left").accepted
+    server.observe(twins, "side", "near")
+    assert server.declare_conclusion(twins, "left").accepted
+    for each in (session_id, twins):
+        assert check_stream(log, each).findings == []
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(b"\n".join(export_lines(log, [twins, "kit:twins"])) + b"\n")
+    assert offline_verifier.main([str(file)]) == 0
+
+
+@pytest.mark.req("GATES-CONCL-01", "OBS-KIT-04")
+def test_a_tie_that_is_none_is_found() -> None:
+    log, server, session_id = opened()
+    message = server.requests.declare_conclusion("heads", None, server.current_session(session_id).kit_hash)
+    assert server._perform(server.requests.command(session_id, message), ConclusionOutcome).accepted
+    (finding,) = check_stream(log, session_id).findings
+    assert (finding.seq, "`toss` does" in finding.what) == (1, True)
 
 
 @pytest.mark.req("OBS-KIT-04")

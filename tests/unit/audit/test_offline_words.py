@@ -38,7 +38,7 @@ def test_closed_sets_are_those_of_the_types() -> None:
 
 def read_rules() -> dict[str, tuple[str, ...]]:
     """The members of a policy that are absent where they say nothing, with their words; the first is then meant."""
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for name, hint in typing.get_type_hints(SessionPolicy).items():
         if isinstance(hint, types.UnionType):
             (words,) = [each for each in hint.__args__ if each is not msgspec.UnsetType]

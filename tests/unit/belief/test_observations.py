@@ -110,7 +110,8 @@ def test_a_session_takes_ontology_hypotheses_and_attributes_from_its_kit_and_nam
         "content_hash": content_hash,
         "put_by": "command-line",
     }
-    assert declared["policy"]["conclusions"] == ConclusionRule.SURVIVORS
+    assert declared["policy"]["conclusions"] == ConclusionRule.DECIDED
+    assert declared["policy"]["eliminations"] == EliminationRule.OBSERVATIONS
 
 
 @pytest.mark.req("OBS-KIT-02")
@@ -300,7 +301,7 @@ def test_looks_are_counted_and_listed_by_probe(probes: list[str]) -> None:
 
 @pytest.mark.req("OBS-06")
 def test_looks_follow_from_the_observations() -> None:
-    server, session_id = opened()
+    server, session_id = opened(SessionPolicy(eliminations=EliminationRule.ANY))
     server.eliminate(session_id, "ann", "1", ["cpu"])
     server.observe(session_id, "weather", "yes", "ann")
     server.observe(session_id, "weather", "yes", "bob")
@@ -328,7 +329,7 @@ def test_what_cannot_be_read_is_refused_and_changes_nothing() -> None:
 
 @pytest.mark.req("OBS-08")
 def test_where_only_observations_eliminate_a_list_is_refused_however_it_comes() -> None:
-    server, session_id = opened(SessionPolicy(eliminations=EliminationRule.OBSERVATIONS))
+    server, session_id = opened()
     with pytest.raises(FreeHandRefused):
         server.eliminate(session_id, "ann", "1", ["cpu"])
     validator = server.requests
@@ -485,7 +486,7 @@ def test_an_observation_that_no_server_records_is_refused_in_replay(forgery: dic
 
 @pytest.mark.req("OBS-06")
 def test_an_observation_with_other_ids_and_one_that_was_a_list_are_conflicts() -> None:
-    server, session_id = opened()
+    server, session_id = opened(SessionPolicy(eliminations=EliminationRule.ANY))
     server.eliminate(session_id, "ann", "resolves", ["dns"])
     with pytest.raises(Conflict) as caught:
         server.observe(session_id, "resolves", "yes", "ann")

@@ -110,8 +110,12 @@ class Model:
     def conclude(self, name: str) -> Expected:
         if self.active():
             return Expected(outcome={"accepted": False, "reason": "obligation_active"})
-        if self.policy.conclusions == "survivors" and name not in self.survivors:
+        rule, alive = self.policy.conclusions, name in self.survivors
+        wrong = {"survivors": not alive, "decided": not alive, "not_eliminated": not alive and name in self.universe}
+        if wrong.get(rule, False):
             return Expected(outcome={"accepted": False, "reason": "not_a_survivor"})
+        if rule == "decided" and len(self.survivors) > 1:
+            return Expected(outcome={"accepted": False, "reason": "not_singleton"})
         self.conclusions.append(name)
         return Expected(outcome={"accepted": True, "reason": "accepted"})
 

@@ -51,6 +51,49 @@ def test_a_conclusion_must_name_a_survivor_where_the_policy_says_so() -> None:
 
 
 @pytest.mark.req("GATES-CONCL-01")
+@pytest.mark.parametrize(
+    ("rule", "reasons"),
+    [
+        ("not_eliminated", ["not_a_survivor", "accepted", "accepted", "accepted"]),
+        ("survivors", ["not_a_survivor", "not_a_survivor", "accepted", "accepted"]),
+        ("decided", ["not_a_survivor", "not_a_survivor", "not_singleton", "accepted"]),
+    ],
+)
+def test_each_rule_says_what_may_be_concluded(rule: str, reasons: list[str]) -> None:
+    line = Line.over("a", "b", "c", conclusions=rule)
+    line.eliminate("1", "a")
+    for conclusion_id in ("a", "unknown", "b"):
+        line.tell(VALIDATOR.declare_conclusion(conclusion_id, None))
+    line.eliminate("2", "c")
+    line.tell(VALIDATOR.declare_conclusion("b", None))
+    assert [outcome_of(line, seq)["reason"] for seq in (2, 3, 4, 6)] == reasons
+    assert verify_session(line.session_id, line.log).head == line.session.head
+
+
+@pytest.mark.req("GATES-CONCL-01")
+def test_a_tie_is_believed_of_the_kit_of_the_session_alone() -> None:
+    policy = SessionPolicy(conclusions=ConclusionRule.DECIDED)
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b"], None, policy, ProviderRef("kit", "1", "11" * 32)))
+    for tied_by in ("22" * 32, "11" * 32):
+        line.tell(VALIDATOR.declare_conclusion("a", None, tied_by))
+    assert [outcome_of(line, seq)["reason"] for seq in (1, 2)] == ["not_singleton", "accepted"]
+    without_kit = Line.over("a", "b", conclusions="decided")
+    without_kit.tell(VALIDATOR.declare_conclusion("a", None, "11" * 32))
+    assert outcome_of(without_kit, 1)["reason"] == "not_singleton"
+
+
+@pytest.mark.req("GATES-ELIM-01")
+def test_an_operator_may_list_ids_all_the_same_and_the_event_says_so() -> None:
+    line = observing()
+    for kind in (ActorKind.AGENT, ActorKind.TOOL, ActorKind.ENCODER):
+        with pytest.raises(FreeHandRefused):
+            line.tell(VALIDATOR.eliminate("s", "1", ["a"], None), actor="who", kind=kind)
+    line.tell(VALIDATOR.eliminate("s", "1", ["a"], None), actor="who", kind=ActorKind.OPERATOR)
+    assert "without a probe" in msgspec.json.decode(line.log[1].raw)["notes"]
+    assert verify_session(line.session_id, line.log).head == line.session.head
+
+
+@pytest.mark.req("GATES-CONCL-01")
 def test_an_active_obligation_comes_before_what_is_concluded() -> None:
     line = Line.over("a", "b", conclusions="survivors")
     line.tell(VALIDATOR.enter_obligation("o", 1))
