@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UnsetType
 
 from cmbs.belief.kernel.events import Event, Repeat
 from cmbs.belief.kernel.session import decide
@@ -112,7 +113,7 @@ class Model:
             return Expected(outcome={"accepted": False, "reason": "obligation_active"})
         rule, alive = self.policy.conclusions, name in self.survivors
         wrong = {"survivors": not alive, "decided": not alive, "not_eliminated": not alive and name in self.universe}
-        if wrong.get(rule, False):
+        if not isinstance(rule, UnsetType) and wrong.get(rule, False):
             return Expected(outcome={"accepted": False, "reason": "not_a_survivor"})
         if rule == "decided" and len(self.survivors) > 1:
             return Expected(outcome={"accepted": False, "reason": "not_singleton"})
