@@ -114,9 +114,9 @@ class AsyncOperations:
             hypothesis_attributes: What is said of hypotheses, by id and name; any JSON values. Policies of spaces
                 can refer to the attributes of the one that is left.
             provider: An installed hypothesis provider to take hypotheses and attributes from, in place of the list.
-                Unless the policy says otherwise, conclusions are then of survivors alone.
+                Unless the policy says otherwise, probes eliminate and the only survivor is concluded.
             kit: A kit on record to take ontology, hypotheses and attributes from, by its id, or by id and version.
-                Unless the policy says otherwise, conclusions are then of survivors alone.
+                Unless the policy says otherwise, probes eliminate and the only survivor is concluded.
             symptoms: For a kit over a causal graph, and there required: the nodes that show something wrong.
                 Hypotheses are the nodes that can have caused them.
             title: One line for people, and to find it by.
