@@ -179,9 +179,8 @@ class BeliefServer(SessionReader):
         of the graph that can have caused them.
 
         `title`, `labels`, `owner` and `severity` are for people, and to find the session by. `agents` may work on it;
-        without any, that is not restricted. `name` is one that no other case of this server has:
-        Conflict where another has it. Where another takes it in this very moment, the session is declared and has
-        no name.
+        without any, that is not restricted. `name` is one that no other case of this server has: Conflict where another
+        has it. Where another takes it in this very moment, the session is declared and has no name.
 
         `actor` is on record as who declares it. Without any, no gate opens by what others than a proposer ruled out.
         """
