@@ -87,7 +87,7 @@ SESSION_FILTERS = (
         "trail",
     ),
 )
-_CASE = Parameter("case_id", "Only those of this case, by its id or name.", _TEXT, "INC-1042")
+CASE = Parameter("case_id", "Only those of this case, by its id or name.", _TEXT, "INC-1042")
 _KIT = Parameter(
     "kit",
     "Only those of a case whose session came from this provider. What the key may not read does not count.",
@@ -96,7 +96,7 @@ _KIT = Parameter(
 )
 RECORD_FILTERS = (
     ORDER,
-    _CASE,
+    CASE,
     Parameter("agent", "Only those that this agent proposed.", _TEXT, "planner"),
     Parameter("tool", "Only those with a call of this tool.", _TEXT, "restart"),
     _KIT,

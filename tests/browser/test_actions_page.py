@@ -62,14 +62,14 @@ def test_an_approval_is_given_for_exactly_what_was_shown(page: Page, told: tuple
     page.add_init_script(NOTE_APPROVE)
     page.goto(f"/cases/{incident.id}/actions")
     card = page.get_by_role("group", name="Approval of deployment.rollback")
-    expect(card).to_contain_text('"to_revision": 41')
+    expect(card).to_contain_text("to_revision number 41")
     approve = card.get_by_role("button", name="Approve once")
     expect(approve).to_be_enabled()
     assert page.evaluate("approveEnabled - approveShown") >= LEAST_VIEW_MS
     page.keyboard.press("a")
     expect(approve).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Nothing waits for a person.")).to_be_visible()
+    expect(page.get_by_text("Nothing is waiting for you in this case.")).to_be_visible()
     (approval,) = space.get("/approvals")["approvals"]
     assert (approval["status"], approval["args"]) == ("approved", {"service": "catalogue", "to_revision": 41})
     proposals = page.get_by_role("region", name="Proposals")
@@ -81,9 +81,12 @@ def test_what_is_proposed_meanwhile_appears_and_can_be_rejected(page: Page, told
     page.goto(f"/cases/{incident.id}/actions")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     space.propose("deployment.rollback", {"service": "payments", "to_revision": 7}, "second", CASE)
-    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"service": "payments"')
+    page.get_by_role("button", name="1 new").click()
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"payments"')
     expect(card).to_be_visible()
     card.get_by_label("Reason of a rejection").fill("not this one")
+    expect(page.get_by_label("Loading")).to_have_count(0)
+    card.get_by_role("button", name="Reject").scroll_into_view_if_needed()
     card.get_by_role("button", name="Reject").click()
     expect(card).to_have_count(0)
     assert space.get("/proposals/p-second")["status"] == "rejected"
@@ -96,14 +99,15 @@ def test_what_is_proposed_before_the_page_follows_appears_too(page: Page, told: 
     def hold(route: Route) -> None:
         held.append(route)
 
-    page.route(f"**{space.path}/events*", hold)
+    page.route("**/v1/events*", hold)
     page.goto(f"/cases/{incident.id}/actions")
     expect(page.get_by_role("group", name="Approval of deployment.rollback")).to_be_visible()
     expect(page.get_by_text("connecting", exact=True)).to_be_visible()
     space.propose("deployment.rollback", {"service": "payments", "to_revision": 7}, "second", CASE)
     for route in held:
         route.continue_()
-    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"service": "payments"')
+    page.get_by_role("button", name="1 new").click()
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"payments"')
     expect(card).to_be_visible()
     expect(page.get_by_text("live", exact=True)).to_be_visible()
 
@@ -122,7 +126,7 @@ def test_the_actions_of_a_case_follow_what_is_believed(page: Page, told: tuple[I
     incident, space = told
     space.propose("deployment.rollback", {"service": "orders", "to_revision": 3}, "third", CASE)
     page.goto(f"/cases/{incident.id}/actions")
-    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"service": "orders"')
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"orders"')
     expect(card).to_contain_text("4 causes left")
     expect(page.get_by_role("banner").get_by_text("4 causes left")).to_be_visible()
     incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")

@@ -74,7 +74,7 @@ def test_an_approval_says_what_would_change_and_what_was_believed_then_and_now(
     incident, space = told
     page.goto("/inbox")
     card = page.get_by_role("group", name="Approval of traffic.drain")
-    expect(card.get_by_label("Exact arguments")).to_contain_text('"pool": "checkout-eu"')
+    expect(card.get_by_label("Exact arguments")).to_contain_text('pool text "checkout-eu"')
     expect(card).to_contain_text("fact.drained+ what it answers at /pool")
     expect(card).to_contain_text("4 causes left at event 11")
     expect(card).to_contain_text("nothing more was ruled out")
@@ -104,7 +104,7 @@ def test_what_is_in_doubt_is_settled_by_a_person_with_evidence(page: Page, told:
     )
 
 
-def test_a_second_operator_puts_a_policy_and_a_mode_in_force(page: Page, told: tuple[Incident, Payments]) -> None:
+def test_a_second_operator_puts_a_mode_in_force(page: Page, told: tuple[Incident, Payments]) -> None:
     _, space = told
     page.goto("/inbox")
     mode = page.get_by_role("group", name="Change to observing")
@@ -112,11 +112,6 @@ def test_a_second_operator_puts_a_policy_and_a_mode_in_force(page: Page, told: t
     mode.get_by_role("button", name="Confirm").click()
     expect(mode).to_have_count(0)
     assert space.get("")["mode"] == "observe"
-    space.post(f"{space.path}/mode", {"mode": "enforce"})
-    change = page.get_by_role("group", name="Policy change")
-    change.get_by_role("button", name="Put in force").click()
-    expect(change).to_have_count(0)
-    assert "n_survivors <= 2" in space.get("/policy")["source"]["text"]
 
 
 def test_a_second_operator_reads_the_file_before_it_is_put_in_force(
@@ -143,8 +138,11 @@ def test_what_is_asked_meanwhile_appears_and_can_be_withdrawn(page: Page, told: 
     page.goto("/inbox")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     space.propose_candidate({"type": "state_delta", "set": {"goal.drain": "no"}, "unset": []}, "late", CASE)
+    page.get_by_role("button", name="1 new").click()
     card = page.get_by_role("group", name="Approval of a change of state").filter(has_text="goal.drain")
     expect(card).to_be_visible()
+    expect(page.get_by_label("Loading")).to_have_count(0)
+    card.get_by_role("button", name="Withdraw").scroll_into_view_if_needed()
     card.get_by_role("button", name="Withdraw").click()
     expect(card).to_have_count(0)
     assert space.get("/proposals/p-late")["status"] == "withdrawn"
@@ -158,6 +156,7 @@ def test_the_inbox_is_worked_through_by_keyboard_alone(page: Page, told: tuple[I
     page.keyboard.press("j")
     page.keyboard.press("j")
     expect(cards.nth(1)).to_be_focused()
+    expect(cards.nth(1).get_by_role("button", name="Reject")).to_be_enabled()
     page.keyboard.press("x")
     page.keyboard.press("Enter")
     expect(cards).to_have_count(2)

@@ -196,3 +196,35 @@ def test_agents_neither_rename_cases_nor_change_who_may_work_on_them(served: Ser
     assert answer["name"] == "own"
     assert served.get("/v1/sessions/own/case", served.planner).json()["agents"] == ["planner"]
     assert served.post("/v1/sessions/INC-2/name", {}, served.operator).json()["name"] is None
+
+
+@pytest.mark.req("CASE-HTTP-01")
+def test_the_spaces_that_admitted_a_case_are_found_by_its_name(served: Served) -> None:
+    session_id = served.begin("INC-1", ["planner"])
+    served.post("/v1/spaces", {"space_id": "another"}, served.operator)
+    for case in ("INC-1", session_id):
+        answer = served.get(f"/v1/spaces?case_id={case}", served.operator).json()
+        assert ([each["space_id"] for each in answer["spaces"]], answer["next_cursor"]) == (["s"], None)
+    admitted = {"case_id": session_id, "agents": ["planner"]}
+    served.post("/v1/spaces/another/cases", admitted, served.operator)
+    first = served.get("/v1/spaces?case_id=INC-1&limit=1", served.operator).json()
+    assert [each["space_id"] for each in first["spaces"]] == ["another"]
+    rest = served.get(f"/v1/spaces?case_id=INC-1&cursor={first['next_cursor']}", served.operator).json()
+    assert ([each["space_id"] for each in rest["spaces"]], rest["next_cursor"]) == (["s"], None)
+
+
+@pytest.mark.req("CASE-HTTP-01")
+def test_a_call_is_explained_as_it_would_be_decided_now(served: Served) -> None:
+    session_id = served.begin("INC-1", ["planner"])
+    assert served.restart("early", "INC-1")["status"] == "parked"
+    path = "/v1/spaces/s/proposals/early/explain"
+    assert served.get(f"{path}?now=true", served.operator).json()["decision"]["verdict"] == "defer"
+    served.post("/v1/spaces/s/proposals/early/withdraw", {"reason": "later"}, served.operator)
+    for cause in ("cache", "dns"):
+        served.rule_out(session_id, cause, served.probe)
+    now = served.get(f"{path}?now=true", served.planner).json()
+    assert (now["decision"]["verdict"], now["recorded"]) == ("allow", False)
+    recorded = served.get(path, served.planner).json()
+    assert (recorded["decision"]["verdict"], recorded["recorded"]) == ("defer", True)
+    # How another's call would be decided now is for operators.
+    check_error(served.get(f"{path}?now=true", served.other), 403, "FORBIDDEN")

@@ -11,7 +11,7 @@ from cmbs.api.impact import PolicyImpact
 from cmbs.api.inbox import InboxPage
 from cmbs.api.operation import Operation, Parameter, TextFile
 from cmbs.api.operations.reads import READ_ERRORS, SPACE, describe_read
-from cmbs.api.parameters import CURSOR, FROM, LIMIT, SINCE_EVENT, TO
+from cmbs.api.parameters import CASE, CURSOR, FROM, LIMIT, SINCE_EVENT, TO
 from cmbs.api.space_requests import SPACE_ID_PATTERN
 from cmbs.errors import ErrorCode
 from cmbs.identity.kernel.scopes import Reach, Scope
@@ -21,6 +21,7 @@ _PAGE = (CURSOR, LIMIT)
 _SNAPSHOT = Parameter("at", "A `state_snapshot_id`, or a seq: the state right after it.", {"type": "string"}, "0")
 _PREFIX = Parameter("prefix", "Only keys that begin with this.", {"type": "string"}, "fact.")
 
+_NOW = Parameter("now", "`true`: how it would be decided now.", {"type": "string", "enum": ["true", "false"]}, "true")
 _BASE = Parameter(
     "base_policy_hash",
     "The policy that the file is to replace: a conflict, if the policy is another by now.",
@@ -54,9 +55,10 @@ SPACE_OPERATIONS: tuple[Operation, ...] = (
         "/v1/spaces",
         "list_spaces",
         "List spaces",
-        "Those that the key may read, sorted by id.",
+        "Those that the key may read, sorted by id. Where they are found by a case, a page may be empty and still have"
+        " a `next_cursor`.",
         schemas.SpacesPage,
-        query=_PAGE,
+        query=(replace(CASE, description="Only those that admitted this case, by its id or name."), *_PAGE),
         errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.LIMIT_EXCEEDED),
         scope=Scope.SPACES_READ,
         reach=Reach.ANY,
@@ -179,9 +181,10 @@ SPACE_OPERATIONS: tuple[Operation, ...] = (
         "explain_decision",
         "Explain the decision on a proposal",
         "The newest decision, made again on the state that it was made on: which stage, which constraint, which"
-        " predicate, what it found, and the smallest change of facts that would have changed the decision.",
+        " predicate, what it found, and the smallest change of facts that would have changed the decision. With `now`,"
+        " how the same proposal would be decided now, for the one who made it: for that one and for operators.",
         schemas.ExplainResponse,
-        (),
+        (_NOW,),
         (ErrorCode.RECORD_NOT_FOUND, ErrorCode.EVENT_NOT_FOUND, TransportCode.BUSY),
         ("decision.trace",),
     ),

@@ -35,6 +35,7 @@ from cmbs.http.listing import take_reached
 from cmbs.http.proofs import prove_space
 from cmbs.http.spaces import views
 from cmbs.http.spaces.filters import read_case_filter, read_record_filter
+from cmbs.http.spaces.inbox import MAX_SPACES_READ
 from cmbs.http.spaces.resources import RESOURCES, Resource
 from cmbs.http.spaces.views import Reader
 from cmbs.http.waiting import Waiting, read_seconds
@@ -70,6 +71,8 @@ _MAX_ENTRIES_READ_FOR_A_PAGE = 1_000
 _MAX_SEQ_DIGITS = 16
 # How many decisions an explanation may try in search of the smallest change; beyond, it says that it is a bound.
 _MAX_DECISIONS_TRIED = 2_000
+# The same for a call that is decided as of now: pages ask for it again whenever something was written.
+_MAX_DECISIONS_NOW = 100
 
 
 class Spaces:
@@ -252,18 +255,37 @@ class SpaceReading:
     @off_loop
     def list_spaces(self, request: Request) -> Response:
         """A page of spaces."""
-        _, limit, after = self._read_page(request)
-        heads, last = take_reached(
-            self.server.heads,
-            lambda head: (head[0], head[0]),
-            request.grants,
-            Scope.SPACES_READ,
-            after[0] if after else None,
-            limit,
-            self._page_size(None),
-        )
+        query, limit, after = self._read_page(request)
+        first = after[0] if after else None
+        if "case_id" in query:
+            heads, last = self._find_admitting(request, query["case_id"], first, limit)
+        else:
+            heads, last = take_reached(
+                self.server.heads,
+                lambda head: (head[0], head[0]),
+                request.grants,
+                Scope.SPACES_READ,
+                first,
+                limit,
+                self._page_size(None),
+            )
         spaces = [schemas.SpaceItem(space_id, seq) for space_id, seq in heads]
         return _respond(schemas.SpacesPage(spaces, None if last is None else cursor_of(last)))
+
+    def _find_admitting(
+        self, request: Request, case_id: str, after: str | None, limit: int
+    ) -> tuple[list[tuple[str, int]], str | None]:
+        """The spaces beyond one that admitted a case, and the place to go on from. A page may be empty and have one."""
+        page = self.server.heads(after, MAX_SPACES_READ + 1)
+        found: list[tuple[str, int]] = []
+        for space_id, seq in page[:MAX_SPACES_READ]:
+            if not request.grants.reach(Scope.SPACES_READ, space_id):
+                continue
+            if case_id in self.server.current(space_id).cases:
+                if len(found) == limit:
+                    return found, found[-1][0]
+                found.append((space_id, seq))
+        return found, page[MAX_SPACES_READ - 1][0] if len(page) > MAX_SPACES_READ else None
 
     @off_loop
     def get_space(self, request: Request) -> Response:
@@ -399,12 +421,20 @@ class SpaceReading:
         return _respond(build_answer(schemas.SpaceAuditResponse, events=events, next_cursor=more))
 
     async def explain_decision(self, request: Request) -> Response:
-        """Why a proposal was last decided as it was, and what would have changed the decision."""
+        """Why a proposal was last decided as it was, and what would have changed the decision; or how it would be
+        decided now.
+        """
 
         def read(pace: Pace) -> Response:
             space, reader = self._open(request)
             proposal_id = request.params["proposal_id"]
             record = self.server.settled.with_proposal(space, proposal_id).proposals[proposal_id]
+            if request.query.get("now") == "true":
+                if not reader.owns(record.actor.kind, record.actor.id):
+                    require_operator(request.actor)
+                proposal = msgspec.structs.replace(record.message.proposal, state_snapshot_id=space.snapshot_id)
+                asked = self.server.hypothetical(space.space_id, record.actor, proposal)
+                return respond_explanation(asked, reader, pace, recorded=False, max_decisions=_MAX_DECISIONS_NOW)
             before = self.server.at(space.space_id, record.decided_seq - 1)
             asked = recall(before, self._read_event(space, record.decided_seq))
             return respond_explanation(asked, reader, pace, recorded=True)
@@ -457,7 +487,9 @@ def require_operator(actor: Actor) -> None:
         )
 
 
-def respond_explanation(asked: Hypothetical, reader: Reader, pace: Pace, *, recorded: bool) -> Response:
+def respond_explanation(
+    asked: Hypothetical, reader: Reader, pace: Pace, *, recorded: bool, max_decisions: int = _MAX_DECISIONS_TRIED
+) -> Response:
     """Explain a decision; what is left out goes by the policy of now, not by that of the decision."""
     own = reader.owns(asked.actor.kind, asked.actor.id)
     source = asked.space.policy_source if reader.is_operator else None
@@ -465,7 +497,7 @@ def respond_explanation(asked: Hypothetical, reader: Reader, pace: Pace, *, reco
     found = explain(
         asked,
         reader.actor.kind,
-        _MAX_DECISIONS_TRIED,
+        max_decisions,
         readable=reader.policy,
         own=own,
         source_map=source_map,

@@ -22,6 +22,17 @@ export class ApiError extends Error {
   }
 }
 
+/** A step that a space did not grant. */
+export class StepRefused extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly next: string | null,
+  ) {
+    super(message);
+  }
+}
+
 /** A refusal of the server; what a proxy answers has another form, or none. */
 export function readError({ status, statusText }: Response, body: ErrorResponse | undefined): ApiError {
   const message = statusText || "the answer is not one of the API";
@@ -37,8 +48,16 @@ export function isRefused(problem: unknown): boolean {
   return problem instanceof ApiError && problem.status >= 400 && problem.status < 500;
 }
 
+/** The code of what went wrong, with the status of the answer; null where it has none. */
+export function findCode(problem: unknown): string | null {
+  if (problem instanceof StepRefused) return problem.code;
+  if (!(problem instanceof ApiError)) return null;
+  return problem.status > 0 ? `${problem.error.code} · ${problem.status}` : problem.error.code;
+}
+
 /** What to do about it, in a sentence; null where nothing is known. */
 export function findNext(problem: unknown): string | null {
+  if (problem instanceof StepRefused) return problem.next;
   return problem instanceof ApiError ? (problem.error.details?.next ?? null) : null;
 }
 

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, findNext } from "../api/errors";
+import { ApiError, findCode, findNext } from "../api/errors";
 import type { Source } from "../model/log";
 import { splitCode } from "./format";
 import { Icon, type Shape } from "./icons";
@@ -45,18 +45,14 @@ export function Monogram({ source }: { source: Source | undefined }): JSX.Elemen
 export function Failure({ error, retry }: { error: unknown; retry?: () => void }): JSX.Element {
   const known = error instanceof ApiError ? error : null;
   const next = findNext(error);
+  const code = findCode(error);
   return (
     <div class="body failure" role="alert">
       <p class="strong">
         <Icon of={known?.error.code === "LEDGER_CORRUPT" ? "broken" : "warn"} tone="refused" /> <Message text={error instanceof Error ? error.message : String(error)} />
       </p>
       {next !== null && <p class="f2"><Message text={next} /></p>}
-      {known && (
-        <p class="mono f3">
-          {known.error.code}
-          {known.status > 0 && ` · ${known.status}`}
-        </p>
-      )}
+      {code !== null && <p class="mono f3">{code}</p>}
       {retry && (
         <button type="button" class="btn" onClick={retry}>
           Try again

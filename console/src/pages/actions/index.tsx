@@ -1,39 +1,63 @@
 // The actions of a case: gates, proposals with their traces, the inbox, state with history, and memory.
 
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { may } from "../../api/client";
 import { countSurvivors } from "../../model/load";
 import { count, plural } from "../../ui/format";
 import { LiveChip, Page, lastSession } from "../../ui/frame";
+import { Exact } from "../../ui/exact";
 import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
-import { joinNews, type News, useNews } from "../../ui/news";
+import { joinNews, useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
 import { Gates, nameOf, STATUS } from "./gates";
-import { InboxPanel, countWaiting } from "./inbox";
-import { type Case, findCases, listProposals, readInbox } from "./model";
+import { InboxPanel, noteWaiting } from "./inbox";
+import { EVERY_SPACE, findSpacesOf, listProposals, readInbox } from "./model";
 import { StatePanel } from "./state";
 import { Trace } from "./trace";
 
 export function ActionsPage({ id, name }: { id: string; name: string }): JSX.Element {
   lastSession.value = id;
-  const cases = useLoad(() => findCases(id), [id]);
+  const mayLook = may("spaces:read");
+  const spaces = useLoad(() => (mayLook ? findSpacesOf(id) : Promise.resolve([])), [id]);
   const reports = useNews({ session: id });
+  const everywhere = useNews(mayLook ? EVERY_SPACE : null);
   const left = useLoad((signal) => countSurvivors(id, undefined, signal), [id, reports.count]);
-  const chosen = cases.value?.find((each) => each.space === place.value.query.get("space")) ?? cases.value?.[0];
-  const [news, setNews] = useState<News | null>(null);
-  const following = chosen ? news && joinNews(news, reports) : reports;
+  const inbox = useLoad(() => readInbox(), [id, everywhere.count]);
+  useEffect(() => {
+    if (inbox.value) noteWaiting(inbox.value);
+  }, [inbox.value]);
+  const asked = place.value.query.get("space");
+  const chosen = asked ?? spaces.value?.[0];
+  const isUnknown = asked !== null && spaces.value !== null && !spaces.value.includes(asked);
+  const live = joinNews(everywhere, reports);
+  const stale = live.pulse?.state === "stale";
+  // Of this case alone, whichever spaces it was admitted to.
+  const own = useMemo(() => inbox.value?.filter((each) => each.case_id === id) ?? null, [inbox.value, id]);
+  const aside = inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={own} stale={stale} changed={inbox.again} belief={reports.count} news={everywhere.count} />;
   return (
     <Page
       title="Actions"
-      crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{name === id ? id.slice(0, 8) : name}</Link></>}
-      chips={left.value !== null && <span class="chip wide">{plural(left.value, "cause")} left</span>}
-      status={cases.value && following && <LiveChip {...following} />}
+      crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide clip">{name === id ? id.slice(0, 8) : name}</Link></>}
+      chips={<>
+        {left.value !== null && <span class="chip wide">{plural(left.value, "cause")} left</span>}
+        {(spaces.value?.length ?? 0) > 1 && <label class="row"><span class="f3 wide">space</span><select class="field" aria-label="Space" value={chosen} onChange={(event) => setQuery({ space: event.currentTarget.value, proposal: null })}>{spaces.value!.map((each) => <option key={each} value={each}>{each}</option>)}</select></label>}
+      </>}
+      status={spaces.value && <LiveChip {...live} />}
     >
-      {cases.error !== null && <Panel title="Actions"><Failure error={cases.error} retry={cases.again} /></Panel>}
-      {cases.loading && !cases.value && <Panel><Skeleton height={300} /></Panel>}
-      {cases.value && !chosen && (
+      {!mayLook && <Panel title="Actions"><Empty title="This key may not look into spaces"><p class="f2">Sign in with a key that has the scope <code>spaces:read</code>.</p></Empty></Panel>}
+      {spaces.error !== null && <Panel title="Actions"><Failure error={spaces.error} retry={spaces.again} /></Panel>}
+      {spaces.loading && !spaces.value && <Panel><Skeleton height={300} /></Panel>}
+      {isUnknown && (
+        <Panel title="No such space">
+          <Empty title="This case is not admitted to the space that the address names">
+            <p class="f2 wrap">The address names <code>{asked}</code>. <button type="button" class="btn" onClick={() => setQuery({ space: null })}>Show the case without it</button></p>
+          </Empty>
+        </Panel>
+      )}
+      {mayLook && spaces.value && chosen === undefined && (
         <Panel>
           <Empty title="This case is not admitted to a space">
             <p class="f2">An operator admits it; then calls can be gated on what is believed in it:</p>
@@ -41,37 +65,34 @@ export function ActionsPage({ id, name }: { id: string; name: string }): JSX.Ele
           </Empty>
         </Panel>
       )}
-      {chosen && <CaseActions key={`${chosen.space}/${chosen.case.case_id}`} space={chosen.space} one={chosen.case} reports={reports} said={setNews} />}
+      {spaces.value && chosen !== undefined && !isUnknown && <CaseActions key={chosen} space={chosen} id={id} news={everywhere.count} stale={stale} changed={inbox.again} aside={aside} belief={reports.count} />}
     </Page>
   );
 }
 
-/** `reports` are those of the case's session. */
-function CaseActions({ space, one, reports, said }: { space: string; one: Case; reports: News; said: (news: News) => void }): JSX.Element {
-  const news = useNews({ space });
-  useEffect(() => said(news), [news.pulse]);
+function CaseActions({ space, id, news, belief, stale, changed, aside }: { space: string; id: string; news: number; belief: number; stale: boolean; changed: () => void; aside: JSX.Element }): JSX.Element {
   const proposals = useLoad(async () => {
-    const newestFirst = await listProposals(space, { case_id: one.case_id, order: "newest" }, 500);
+    const newestFirst = await listProposals(space, { case_id: id, order: "newest" }, 500);
     return newestFirst.reverse();
-  }, [space, one.case_id, news.count]);
-  const stale = joinNews(news, reports).pulse?.state === "stale";
-  const inbox = useLoad(() => readInbox(space), [space, news.count]);
-  useEffect(() => void countWaiting(), [inbox.value]);
+  }, [space, id, news]);
   const newest = useMemo(() => [...(proposals.value ?? [])].reverse(), [proposals.value]);
   const listed = useFresh(newest, (each) => each.proposal_id);
   // What is read stays, whatever is proposed meanwhile.
   const kept = useRef<string | null>(null);
-  const asked = place.value.query.get("proposal") ?? kept.current;
-  const chosen = newest.find((each) => each.proposal_id === asked) ?? newest.find((each) => each.status === "parked") ?? newest[0];
+  const named = place.value.query.get("proposal");
+  const asked = named ?? kept.current;
+  const found = newest.find((each) => each.proposal_id === asked);
+  const isUnknown = named !== null && found === undefined && proposals.value !== null;
+  const chosen = isUnknown ? undefined : (found ?? newest.find((each) => each.status === "parked") ?? newest[0]);
   kept.current = chosen?.proposal_id ?? null;
-  const changed = (): void => {
+  const settled = (): void => {
     proposals.again();
-    inbox.again();
+    changed();
   };
   return (
     <div class="al">
       <div>
-        <Gates space={space} proposals={proposals.value ?? []} />
+        <Gates space={space} proposals={proposals.value ?? []} news={news} belief={belief} />
         <Panel title="Proposals" note={`${count(newest.length)} in this case`}>
           {proposals.error !== null && <Failure error={proposals.error} retry={proposals.again} />}
           {newest.length === 0 && !proposals.loading && <p class="note pad">No proposal yet.</p>}
@@ -82,7 +103,7 @@ function CaseActions({ space, one, reports, said }: { space: string; one: Case; 
               return (
                 <li key={each.proposal_id} class={each === chosen ? "chosen" : ""}>
                   <Icon of={icon} tone={tone} label={each.status} />
-                  <button type="button" class="link mono clip" aria-pressed={each === chosen} onClick={() => setQuery({ proposal: each.proposal_id })}>{nameOf(each)}</button>
+                  <button type="button" class="link mono clip" aria-pressed={each === chosen} onClick={() => setQuery({ proposal: each.proposal_id })}><Exact text={nameOf(each)} /></button>
                   <span class="f3 num">{each.status} #{each.seq}</span>
                 </li>
               );
@@ -91,12 +112,18 @@ function CaseActions({ space, one, reports, said }: { space: string; one: Case; 
         </Panel>
       </div>
       <div>
-        {chosen ? <Trace key={chosen.proposal_id} space={space} proposal={chosen} stale={stale} changed={changed} /> : <Panel title="Proposal">{proposals.loading ? <Skeleton height={300} /> : <p class="note pad">Nothing was proposed yet.</p>}</Panel>}
-        <StatePanel space={space} news={news.count} />
+        {isUnknown && (
+          <Panel title="No such proposal">
+            <Empty title="This case has no proposal of this id in this space">
+              <p class="f2 wrap">The address names <code>{named}</code>. <button type="button" class="btn" onClick={() => setQuery({ proposal: null })}>Show the newest</button></p>
+            </Empty>
+          </Panel>
+        )}
+        {chosen && <Trace key={chosen.proposal_id} space={space} proposal={chosen} stale={stale} changed={settled} />}
+        {!chosen && !isUnknown && <Panel title="Proposal">{proposals.loading ? <Skeleton height={300} /> : <p class="note pad">Nothing was proposed yet.</p>}</Panel>}
+        <StatePanel space={space} news={news} />
       </div>
-      <div>
-        {inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={inbox.value ?? []} stale={stale} changed={changed} belief={reports.count} />}
-      </div>
+      <div>{aside}</div>
     </div>
   );
 }

@@ -1,6 +1,7 @@
 // What the pages of actions read of a space, as the API has it.
 
-import { type Answered, type Schemas, api, find, list, may, read } from "../../api/client";
+import { type Answered, type Schemas, api, find, identity, list, may, read } from "../../api/client";
+import { StepRefused } from "../../api/errors";
 import type { Feed } from "../../api/live";
 import type { paths } from "../../api/schema";
 import { countSurvivors } from "../../model/load";
@@ -42,19 +43,21 @@ export async function listProposals(space_id: string, query: ProposalsQuery, mos
   return list(ask, (page) => page.proposals, most);
 }
 
-/** The spaces that a case was admitted to, with what they say of it. */
-export async function findCases(session: string): Promise<{ space: string; case: Case }[]> {
-  const found: { space: string; case: Case }[] = [];
-  for (const space of await listSpaces()) {
-    const cases = await listCases(space, { text: session }, 500);
-    const admitted = cases.find((each) => each.case_id === session);
-    if (admitted) found.push({ space, case: admitted });
-  }
-  return found;
+/** The spaces that a case was admitted to. */
+export async function findSpacesOf(case_id: string): Promise<string[]> {
+  const ask = (cursor?: string) => api.GET("/v1/spaces", { params: { query: { case_id, cursor } } });
+  return (await list(ask, (page) => page.spaces, 200)).map((each) => each.space_id);
 }
 
-export async function readPolicySource(space_id: string): Promise<PolicySource | null> {
-  return find(api.GET("/v1/spaces/{space_id}/policy", { params: { path: { space_id }, query: { limit: 1 } } }));
+/** The policy file; where there is no such space, the error says so. */
+export async function readPolicySource(space_id: string): Promise<PolicySource> {
+  return read(api.GET("/v1/spaces/{space_id}/policy", { params: { path: { space_id }, query: { limit: 1 } } }));
+}
+
+/** Every rule and setting of the policy in force, by its key. */
+export async function readPolicyPairs(space_id: string): Promise<Record<string, string>> {
+  const ask = (cursor?: string) => api.GET("/v1/spaces/{space_id}/policy", { params: { path: { space_id }, query: { cursor } } });
+  return Object.fromEntries(await list(ask, (page) => Object.entries(page.pairs), Infinity));
 }
 
 export async function readPolicyChange(space_id: string, change_id: string): Promise<PolicyChange> {
@@ -64,6 +67,12 @@ export async function readPolicyChange(space_id: string, change_id: string): Pro
 
 export async function explain(space_id: string, proposal_id: string): Promise<Explanation> {
   const params = { path: { space_id, proposal_id } };
+  return read(api.GET("/v1/spaces/{space_id}/proposals/{proposal_id}/explain", { params }));
+}
+
+/** What would be decided now of a call that was proposed, for the one who proposed it. */
+export async function explainNow(space_id: string, proposal_id: string): Promise<Explanation> {
+  const params = { path: { space_id, proposal_id }, query: { now: "true" } } as const;
   return read(api.GET("/v1/spaces/{space_id}/proposals/{proposal_id}/explain", { params }));
 }
 
@@ -79,7 +88,8 @@ type Settled = Schemas["StepResponse"] | { step: Schemas["StepResponse"] };
 export async function settle(asked: Promise<Answered<Settled>>): Promise<void> {
   const answer = await read(asked);
   const step = "step" in answer ? answer.step : answer;
-  if (!step.granted) throw new Error(step.refusal?.message ?? `the space refused it: ${step.reason_code}`);
+  if (step.granted) return;
+  throw new StepRefused(step.reason_code ?? "REFUSED", step.refusal?.message ?? "the space refused it", step.refusal?.next ?? null);
 }
 
 /** Headers of a write: sent again, it is not done twice. */
@@ -112,11 +122,58 @@ export function tellNext(next: string): string {
 
 const MOST_WAITING = 500;
 
-/** What this key could settle now: of one space, or of all that it may act in. */
-export async function readInbox(space?: string): Promise<Waiting[]> {
+/** What this key could settle now, in all spaces that it may act in. */
+export async function readInbox(): Promise<Waiting[]> {
   if (!may("spaces:read")) return [];
-  const ask = (cursor?: string) => api.GET("/v1/inbox", { params: { query: { space_id: space, cursor } } });
+  const ask = (cursor?: string) => api.GET("/v1/inbox", { params: { query: { cursor } } });
   return list(ask, (page) => page.waiting, MOST_WAITING);
+}
+
+/** What something that waited has become. */
+export interface Settlement {
+  /** As in "approved by ann". */
+  said: string;
+  /** What came of it; null where nothing does. */
+  outcome: string | null;
+}
+
+const CAME_OF: Partial<Record<Proposal["status"], string>> = {
+  ready: "The call waits to be started.",
+  running: "The call is running.",
+  committed: "It ran, and its changes are in the state.",
+  failed: "It failed.",
+  parked: "It waits again: something else is not met.",
+  asked: "It asks for another approval.",
+  denied: "It was decided again, and is denied.",
+};
+
+/** What became of a thing that waits no more. */
+export async function readSettlement({ space_id, kind, id, approval }: Waiting): Promise<Settlement> {
+  if (kind === "approval" && approval) {
+    const path = { space_id, approval_id: id };
+    const now = await read(api.GET("/v1/spaces/{space_id}/approvals/{approval_id}", { params: { path } }));
+    const by = now.approver === null ? "" : ` by ${now.approver.id === identity.value?.id ? `you (${now.approver.id})` : now.approver.id}`;
+    if (now.status !== "approved") return { said: `${now.status}${by}`, outcome: null };
+    const proposal = await readProposal(space_id, approval.proposal_id);
+    return { said: `approved${by}`, outcome: CAME_OF[proposal.status] ?? `It is ${proposal.status}.` };
+  }
+  if (kind === "execution_in_doubt") {
+    const params = { path: { space_id, execution_id: id } };
+    const now = await read(api.GET("/v1/spaces/{space_id}/executions/{execution_id}", { params }));
+    return { said: now.status.replaceAll("_", " "), outcome: now.error };
+  }
+  if (kind === "policy_change") {
+    const now = await readPolicyChange(space_id, id);
+    return { said: `${now.status}${now.settled_by === null ? "" : ` by ${now.settled_by.id}`}`, outcome: null };
+  }
+  const now = await read(api.GET("/v1/spaces/{space_id}", { params: { path: { space_id } } }));
+  const outcome = kind === "observe_mode" ? `The space is in the mode ${now.mode}.` : `A change of policy takes ${now.operators_needed}.`;
+  return { said: "settled", outcome };
+}
+
+export async function readProposal(space_id: string, proposal_id: string): Promise<Proposal> {
+  const params = { path: { space_id, proposal_id } };
+  return read(api.GET("/v1/spaces/{space_id}/proposals/{proposal_id}", { params }));
 }
 
 /** What a call or a patch would change in the state, as far as it is on record. */
@@ -137,6 +194,24 @@ export interface Asked {
   changes: StateChange[];
   /** Whether the call writes outside of the space, as its registration says. */
   writes: boolean | null;
+  /** Why a person is asked, in the words of the rule; null where it gives none. */
+  because: string | null;
+  /** The last call of the same tool that was approved; null where there was none. */
+  last: Approval | null;
+  /** What the case calls itself; null where there is none, or this key may not read it. */
+  about: Schemas["SessionCase"] | null;
+}
+
+async function findLastApproved(space_id: string, tool: string | null): Promise<Approval | null> {
+  if (tool === null) return null;
+  const query = { tool, status: "approved", order: "newest", limit: 1 } as const;
+  const page = await read(api.GET("/v1/spaces/{space_id}/approvals", { params: { path: { space_id }, query } }));
+  return page.approvals[0] ?? null;
+}
+
+async function findAbout(session_id: string | null): Promise<Schemas["SessionCase"] | null> {
+  if (session_id === null || !may("belief:read", session_id)) return null;
+  return find(api.GET("/v1/sessions/{session_id}/case", { params: { path: { session_id } } }));
 }
 
 async function findTool(space_id: string, tool_id: string): Promise<Schemas["ToolResponse"] | null> {
@@ -151,11 +226,14 @@ export async function readValues(space_id: string): Promise<Record<string, strin
 /** Everything that a person needs to settle an approval: what would change, and what was believed. */
 export async function readAsked(space_id: string, approval: Approval): Promise<Asked> {
   const { proposal_id, tool_id } = approval;
-  const asked = { params: { path: { space_id, proposal_id } } };
-  const proposal = await read(api.GET("/v1/spaces/{space_id}/proposals/{proposal_id}", asked));
+  const [proposal, tool, last, about] = await Promise.all([
+    readProposal(space_id, proposal_id),
+    tool_id === null ? null : findTool(space_id, tool_id),
+    findLastApproved(space_id, tool_id),
+    findAbout(approval.case_id),
+  ]);
   const candidate = proposal.candidates[approval.candidate];
   const delta = candidate?.type === "state_delta" ? candidate : null;
-  const tool = tool_id === null ? null : await findTool(space_id, tool_id);
   const facts = tool !== null && (tool.kind !== "caller" || tool.caller_facts) ? tool.facts : {};
   const keys = [...Object.keys(delta?.set ?? {}), ...(delta?.unset ?? []), ...Object.keys(facts)];
   const values = keys.length > 0 ? await readValues(space_id) : {};
@@ -165,7 +243,8 @@ export async function readAsked(space_id: string, approval: Approval): Promise<A
     ...(delta?.unset ?? []).map((key) => change(key, null)),
     ...Object.entries(facts).map(([key, from]) => ({ ...change(key, null), from })),
   ];
-  return { ...(await readBelief(proposal)), changes, writes: tool?.writes ?? null };
+  const because = proposal.decision.candidates.find((each) => each.candidate === approval.candidate)?.reason ?? null;
+  return { ...(await readBelief(proposal)), changes, writes: tool?.writes ?? null, because, last, about };
 }
 
 async function readBelief(proposal: Proposal): Promise<Pick<Asked, "session" | "then" | "now">> {

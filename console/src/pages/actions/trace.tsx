@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { type Schemas, mayWithdraw } from "../../api/client";
 import { clock, short } from "../../ui/format";
+import { Arguments, Exact, GlyphNote, listTexts } from "../../ui/exact";
 import { Icon } from "../../ui/icons";
 import { Failure, Message, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { nameOf, STATUS } from "./gates";
@@ -33,7 +34,7 @@ export function Trace({ space, proposal, stale, changed }: { space: string; prop
   const takeBack = (): void => void withdraw(space, proposal.proposal_id, "").then(changed, setError);
   return (
     <Panel
-      title={<><span class="mono">{nameOf(proposal)}</span> {proposal.status === "parked" ? "waits" : proposal.status}</>}
+      title={<><span class="mono wrap"><Exact text={nameOf(proposal)} /></span> {proposal.status === "parked" ? "waits" : proposal.status}</>}
       label="Proposal"
       icon={icon}
       tone={tone}
@@ -42,7 +43,7 @@ export function Trace({ space, proposal, stale, changed }: { space: string; prop
     >
       {error !== null && <Failure error={error} />}
       <Flow proposal={proposal} />
-      <div class="pad"><pre class="args" tabIndex={0} aria-label="Arguments">{proposal.candidates.map(tellCandidate).join("\n")}</pre></div>
+      <div class="pad">{proposal.candidates.map((each, at) => <Candidate key={at} one={each} />)}</div>
       {loaded.error !== null && <Failure error={loaded.error} retry={loaded.again} />}
       {loaded.loading && !loaded.value && <Skeleton height={220} />}
       {loaded.value && <Stages proposal={proposal} explanation={loaded.value.explanation} policy={loaded.value.policy} />}
@@ -50,10 +51,16 @@ export function Trace({ space, proposal, stale, changed }: { space: string; prop
   );
 }
 
-function tellCandidate(one: Proposal["candidates"][number]): string {
+function Candidate({ one }: { one: Proposal["candidates"][number] }): JSX.Element {
   const isCall = one.type === "tool_call";
-  const text = JSON.stringify(isCall ? (one.args ?? {}) : { set: one.set, unset: one.unset }, null, 1);
-  return `${isCall ? one.tool_id : "state"} ${text.replaceAll(/\n\s*/g, " ")}`;
+  const value = isCall ? (one.args ?? {}) : { set: one.set, unset: one.unset };
+  return (
+    <>
+      <p class="mono strong wrap"><Exact text={isCall ? one.tool_id : "state"} /></p>
+      <GlyphNote texts={[isCall ? one.tool_id : "", ...listTexts(value)]} />
+      <Arguments label="Arguments" value={value} />
+    </>
+  );
 }
 
 function Flow({ proposal }: { proposal: Proposal }): JSX.Element {
@@ -76,6 +83,8 @@ function Stages({ proposal, explanation, policy }: { proposal: Proposal; explana
   const trace = explanation.decision.trace ?? [];
   const failed = explanation.decision.stage ?? null;
   const speakers = listSpeakers(explanation);
+  // What its proposer was told; of one that waits no more, what explains it.
+  const refusal = proposal.refusals?.[0] ?? explanation.refusals?.[0];
   const reached = failed === null ? STAGES.length : STAGES.indexOf(failed);
   return (
     <ol class="stages">
@@ -89,7 +98,7 @@ function Stages({ proposal, explanation, policy }: { proposal: Proposal; explana
             <Icon of={bad ? (deferred ? "wait" : "refused") : late ? "next" : "check"} tone={bad ? (deferred ? "owed" : "refused") : late ? "f3" : "holds"} label={bad ? "does not pass" : late ? "not reached" : "passes"} />
             <b class={bad ? (deferred ? "owed" : "refused") : ""}>{stage}</b>
             <div>
-              {bad ? <><b>{explanation.decision.reason_code}</b>: <Message text={explanation.refusals?.[0]?.message ?? SAYS[stage]!} /></> : late ? <span class="f3">not reached</span> : <span class="f2">{SAYS[stage]}</span>}
+              {bad ? <><b>{explanation.decision.reason_code}</b>: <Message text={refusal?.message ?? SAYS[stage]!} />{refusal && <p class="next-step"><b>Next:</b> <Message text={refusal.next} /></p>}</> : late ? <span class="f3">not reached</span> : <span class="f2">{SAYS[stage]}</span>}
             </div>
             {bad && <div class="lines">{speakers.map((each) => <Lines key={each.key} speaker={each} source={policy !== null && policy.policy_hash === explanation.decision.policy_hash ? (policy.source?.text ?? null) : null} />)}</div>}
           </li>

@@ -25,7 +25,7 @@ export function PolicyPage({ space, change }: { space: string | undefined; chang
   const policy = useLoad(async () => (chosen ? readPolicySource(chosen) : null), [chosen]);
   const reviewed = useLoad(async () => (chosen && change ? readPolicyChange(chosen, change) : null), [chosen, change]);
   const news = useNews(chosen && mayOperate(chosen) ? { space: chosen } : null);
-  const newest = useLoad(async () => (chosen && news.count > 0 ? readPolicySource(chosen) : null), [chosen, news.count]);
+  const newest = useLoad(async () => (chosen && policy.value && news.count > 0 ? readPolicySource(chosen) : null), [chosen, news.count]);
   const isOld = policy.value !== null && newest.value !== null && newest.value.policy_hash !== policy.value.policy_hash;
   const problem = spaces.error ?? policy.error ?? reviewed.error;
   const stale = news.pulse?.state === "stale";

@@ -12,22 +12,10 @@ export function Review({ space, change, stale, settled }: { space: string; chang
   return (
     <Panel title="A change to review">
       {pending && !own ? (
-        <Cards stale={stale}><ChangeCard space={space} change={change} changed={settled} review={false} /></Cards>
+        <Cards stale={stale}><ChangeCard space={space} change={change} changed={settled} whole /></Cards>
       ) : (
-        <p class="note pad">{pending ? "You proposed it: another operator puts it in force." : `It waits no more: ${change.status}.`}</p>
+        <p class="note pad">{pending ? "You proposed it: another operator puts it in force." : `It waits no more: it is ${change.status}${change.settled_by === null ? "" : `, by ${change.settled_by.id}`}.`}</p>
       )}
-      {change.reason && <p class="pad">{change.reason}</p>}
-      {change.source === null && pending && <Keys change={change} />}
     </Panel>
-  );
-}
-
-/** What a change without a file sets and takes away. */
-function Keys({ change }: { change: PolicyChange }): JSX.Element {
-  return (
-    <ul class="changes pad">
-      {Object.entries(change.set).map(([key, value]) => <li key={key}><span class="mono wrap">{key}</span><span class="mono wrap ins">+ {value}</span></li>)}
-      {change.unset.map((key) => <li key={key}><span class="mono wrap">{key}</span><span class="mono del">− taken away</span></li>)}
-    </ul>
   );
 }
