@@ -1,7 +1,7 @@
 import { render, type ComponentChildren, type JSX } from "preact";
 import { Suspense, lazy } from "preact/compat";
 import { useEffect, useState } from "preact/hooks";
-import { identity, needsKey, signIn } from "./api/client";
+import { identity, may, needsKey, signIn } from "./api/client";
 import { hasStatus } from "./api/errors";
 import { ActionsPage } from "./pages/actions/index";
 import { InboxPage, countWaiting } from "./pages/actions/inbox";
@@ -29,7 +29,7 @@ function Later({ page, children }: { page: string; children: ComponentChildren }
 
 function Route(): JSX.Element {
   const [first, second, third, fourth, fifth] = place.value.parts;
-  if (first === undefined) return <CasesPage />;
+  if (first === undefined) return may("belief:read") ? <CasesPage /> : <InboxPage />;
   if (first === "inbox") return <InboxPage />;
   if (first === "policy" || (first === "spaces" && third === "policy")) return <Later page="policy"><LazyPolicy key={fifth} space={first === "spaces" ? second : undefined} change={fourth === "changes" ? fifth : undefined} /></Later>;
   if (first === "compare") return <ComparePage />;
@@ -61,7 +61,7 @@ function App(): JSX.Element | null {
   }, [identity.value]);
   if (needsKey.value) return <SignIn />;
   if (error !== null) return <main class="signin"><Panel title="The server did not answer"><Failure error={error} retry={start} /></Panel></main>;
-  if (identity.value === null) return null;
+  if (identity.value === null) return <main class="signin"><Skeleton height={200} /></main>;
   return <Route />;
 }
 

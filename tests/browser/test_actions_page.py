@@ -35,6 +35,31 @@ def test_a_call_that_waits_shows_the_lines_of_the_policy_and_what_was_found(
         expect(gates.locator(".gate").filter(has_text=tool)).to_contain_text(word)
 
 
+def test_a_denied_call_says_why_and_what_to_do_next(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, _ = told
+    page.goto(f"/cases/{incident.id}/actions?proposal=p-drop")
+    trace = page.get_by_role("region", name="Proposal", exact=True)
+    expect(trace).to_contain_text("ALLOW_UNMET: constraint.goals does not allow it as things are")
+    expect(trace).to_contain_text("Next: ask an operator")
+
+
+def test_a_gate_stands_as_the_policy_says_now(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, space = told
+    # The last ticket is denied for its arguments: the gate is not shut for others.
+    space.propose("ticket.file", {"severity": 9}, "too-small", CASE)
+    space.post(f"{space.path}/proposals/p-restart/withdraw", {"reason": "later"})
+    page.goto(f"/cases/{incident.id}/actions")
+    gates = page.get_by_role("region", name="Gates of this case").locator(".gate")
+    expect(gates.filter(has_text="ticket.file")).to_contain_text("depends on arguments")
+    expect(gates.filter(has_text="ticket.file")).to_contain_text("The last call was denied.")
+    restart = gates.filter(has_text="service.restart")
+    expect(restart).to_contain_text("closed")
+    # What opens it is seen, although the last call was withdrawn.
+    incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
+    incident.leave("look-before-concluding")
+    expect(restart).to_contain_text("open")
+
+
 def test_the_session_page_says_what_waits(page: Page, told: tuple[Incident, Space]) -> None:
     incident, _ = told
     page.goto(f"/cases/{incident.id}")
@@ -119,6 +144,22 @@ def test_a_waiting_call_can_be_withdrawn(page: Page, told: tuple[Incident, Space
     proposal.get_by_role("button", name="Withdraw").click()
     expect(proposal).to_contain_text("withdrawn")
     assert space.get("/proposals/p-restart")["status"] == "withdrawn"
+
+
+@pytest.mark.parametrize("page_of", ["/cases/{}", "/cases/{}/actions", "/inbox"])
+def test_a_page_asks_the_same_whatever_the_number_of_spaces(
+    page: Page, client: httpx2.Client, told: tuple[Incident, Space], page_of: str
+) -> None:
+    incident, _ = told
+    for number in range(12):
+        Space(client).post("/v1/spaces", {"space_id": f"empty-{incident.id}-{number}", "operators_needed": 1})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_of.format(incident.id))
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_label("Loading")).to_have_count(0)
+    assert [url for url in asked if "/v1/spaces/empty-" in url] == []
+    assert any("/v1/inbox" in url for url in asked)
 
 
 @pytest.mark.req("CONSOLE-04")

@@ -63,7 +63,7 @@ def test_who_is_sent_to_one_call_sees_that_one(page: Page, told: tuple[Incident,
     expect(page.get_by_role("group", name="Approval of traffic.drain")).to_be_visible()
     expect(approval).to_have_count(1)
     page.goto(f"/inbox?space={name}&proposal=p-none")
-    expect(page.get_by_text("This call does not wait any more.")).to_be_visible()
+    expect(page.get_by_text("This call does not wait any more, or")).to_be_visible()
     page.get_by_role("button", name="Show everything").click()
     expect(approval).to_have_count(3)
 

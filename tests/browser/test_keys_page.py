@@ -101,7 +101,8 @@ def test_the_inbox_is_of_the_spaces_that_a_key_reaches(browser: Browser, keyed: 
 
 
 @pytest.mark.parametrize(
-    ("name", "hidden"), [("one session", ("Inbox", "Actions", "Policy")), ("reader", ("Policy",)), ("operator", ())]
+    ("name", "hidden"),
+    [("one session", ("Inbox", "Actions", "Policy")), ("reader", ("Inbox", "Policy")), ("operator", ())],
 )
 def test_a_key_is_not_led_to_pages_that_show_it_nothing(
     browser: Browser, keyed: Keyed, name: str, hidden: tuple[str, ...]
@@ -118,3 +119,15 @@ def test_an_operator_who_may_not_change_the_policy_sees_it_without_a_workbench(b
         expect(page.get_by_role("button", name="Propose change")).to_have_count(0)
         expect(page.get_by_role("region", name="Would flip")).to_have_count(0)
         expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_key_that_is_revoked_is_told_so(browser: Browser, keyed: Keyed) -> None:
+    with signed_in(browser, keyed, "reader", "/") as page:
+        # What the server answers to a key that it does not know any more.
+        page.route("**/v1/sessions*", lambda route: route.continue_(headers={"authorization": "Bearer cmbs_gone"}))
+        page.get_by_role("button", name="Concluded").click()
+        expect(page.get_by_role("alert")).to_contain_text("it was revoked, or has expired")
+        page.unroute("**/v1/sessions*")
+        page.get_by_label("Key").fill(keyed.keys["operator"])
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", name="Cases", level=1)).to_be_visible()

@@ -10,11 +10,15 @@ import type { components, paths } from "./schema";
 export type Schemas = components["schemas"];
 
 let key: string | null = null;
+/** The last key that the server knew. */
+let accepted: string | null = null;
 
 /** Who the server takes this page for; null until it said so. */
 export const identity = signal<Schemas["WhoAmI"] | null>(null);
 /** Whether the server asks for a key before it answers. */
 export const needsKey = signal(false);
+/** Whether the server took back a key that it had accepted. */
+export const lostKey = signal(false);
 /** The name under which a server without keys is asked. */
 const SPOKEN_NAME = "operator:console";
 
@@ -67,7 +71,9 @@ client.use({
     else if (!headers.has("x-cmbs-actor")) headers.set("x-cmbs-actor", SPOKEN_NAME);
   },
   onResponse({ response }) {
-    if (response.status === 401) needsKey.value = true;
+    if (response.status !== 401) return;
+    if (key !== null && key === accepted) lostKey.value = true;
+    needsKey.value = true;
   },
   onError({ request }) {
     if (!request.signal.aborted) throw new ApiError(UNANSWERED);
@@ -149,6 +155,8 @@ export async function signIn(candidate: string | null): Promise<void> {
   try {
     identity.value = await read(api.GET("/v1/whoami"));
     needsKey.value = false;
+    lostKey.value = false;
+    accepted = candidate;
   } catch (problem) {
     key = before;
     throw problem;
@@ -157,6 +165,7 @@ export async function signIn(candidate: string | null): Promise<void> {
 
 export function signOut(): void {
   key = null;
+  accepted = null;
   identity.value = null;
   needsKey.value = true;
 }

@@ -224,6 +224,11 @@ export class SessionLog {
     return counts;
   }
 
+  /** Whether the universe has this id, as far as it is known here. */
+  has(id: string): boolean {
+    return !this.withIds || this.index.has(id);
+  }
+
   /** The event that ruled an id out; -1 where it survives, or is not known here. */
   whenGone(id: string): number {
     const at = this.index.get(id);

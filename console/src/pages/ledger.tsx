@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { api, read, saveFile } from "../api/client";
+import { api, isOperator, may, read, saveFile } from "../api/client";
 import { clock, count, day, nameSession, plural, short } from "../ui/format";
 import { LiveChip, Page } from "../ui/frame";
 import { useFresh } from "../ui/fresh";
@@ -46,9 +46,13 @@ export function LedgerPage({ stream }: { stream: string | undefined }): JSX.Elem
 
 function Streams({ news }: { news: number }): JSX.Element {
   const streams = useLoad(async () => {
-    const newest = read(api.GET("/v1/sessions", { params: { query: { limit: 100, order: "newest" } } }));
-    const [page, spaces] = await Promise.all([newest, listSpaces().catch(() => [])]);
-    return [...spaces.map((each) => ({ name: `space:${each}`, about: "space", entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, about: nameSession(each), entries: each.head_seq + 1 }))];
+    const newest = { params: { query: { limit: 100, order: "newest" } } } as const;
+    const [sessions, spaces] = await Promise.all([
+      may("belief:read") ? read(api.GET("/v1/sessions", newest)).then((page) => page.sessions) : [],
+      // The entries of a space are for operators.
+      may("spaces:read") && isOperator() ? listSpaces() : [],
+    ]);
+    return [...spaces.map((each) => ({ name: `space:${each}`, about: "space", entries: null as number | null })), ...sessions.map((each) => ({ name: each.session_id, about: nameSession(each), entries: each.head_seq + 1 }))];
   }, [news]);
   const { shown, chip } = useFresh(streams.value ?? [], (each) => each.name);
   return (
@@ -57,7 +61,7 @@ function Streams({ news }: { news: number }): JSX.Element {
       {!streams.value && streams.loading && <Skeleton height={200} />}
       {chip}
       <ul class="facts">
-        {shown.map((each) => <li key={each.name}><Link class="mono under" to={`ledger/${encodeURIComponent(each.name)}`}>{each.name}</Link><span class="f2 clip">{each.about}</span><span class="f3 num">{each.entries === null ? "" : plural(each.entries, "entry", "entries")}</span></li>)}
+        {shown.map((each) => <li key={each.name}><Link class="mono under wrap" to={`ledger/${encodeURIComponent(each.name)}`}>{each.name}</Link><span class="f2 clip">{each.about}</span><span class="f3 num">{each.entries === null ? "" : plural(each.entries, "entry", "entries")}</span></li>)}
       </ul>
     </Panel>
   );

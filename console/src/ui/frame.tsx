@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { hasKey, identity, isOperator, may, needsKey, signIn, signOut } from "../api/client";
+import { hasKey, identity, isOperator, lostKey, may, needsKey, signIn, signOut } from "../api/client";
 import { hasStatus } from "../api/errors";
 import type { Pulse } from "../api/live";
 import { span } from "./format";
@@ -22,8 +22,20 @@ export const lastSession = signal<string | null>(null);
 
 /** Whether a page has anything to show to this key: spaces show their policies to operators alone. */
 function isShown(page: string): boolean {
-  if (page === "policy") return may("spaces:read") && isOperator();
-  return (page !== "actions" && page !== "inbox") || may("spaces:read");
+  switch (page) {
+    case "policy":
+      return may("spaces:read") && isOperator();
+    case "inbox":
+      return isOperator() && (may("spaces:approve") || may("spaces:operate"));
+    case "actions":
+      return may("spaces:read");
+    case "cases":
+    case "graph":
+    case "compare":
+      return may("belief:read");
+    default:
+      return may("belief:read") || may("spaces:read");
+  }
 }
 
 type Theme = "dark" | "light";
@@ -42,7 +54,7 @@ function Rail(): JSX.Element {
   const items: [string, string, Shape, string][] = [
     ["cases", "", "cases", "Cases"],
     ...(session ? [["graph", below("graph", ""), "graph", "Graph"] as [string, string, Shape, string]] : []),
-    ["actions", below("actions", "inbox"), "actions", "Actions"],
+    ...(session || isShown("inbox") ? [["actions", below("actions", "inbox"), "actions", "Actions"] as [string, string, Shape, string]] : []),
     ["inbox", "inbox", "bell", "Inbox"],
     ["policy", "policy", "policy", "Policy"],
     ["compare", "compare", "compare", "Compare"],
@@ -103,6 +115,7 @@ export function Page({ title, crumbs, chips, status, children }: {
           <span class="grow" />
           {status}
           <Finder />
+          <Link class="btn icon ghost narrow" to="" aria-label="Find a case"><Icon of="search" /></Link>
           <button
             type="button"
             class="btn icon ghost"
@@ -201,6 +214,7 @@ export function SignIn(): JSX.Element {
           <h1>Sign in with a key</h1>
         </header>
         <div class="body">
+          {lostKey.value && <p class="owed" role="alert">The server does not accept the key of this page any more: it was revoked, or has expired. Sign in with another one.</p>}
           <p class="f2">It stays in this tab's memory, and goes nowhere but to this server.</p>
           <label class="field">
             <Icon of="key" />

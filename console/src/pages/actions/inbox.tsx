@@ -408,7 +408,7 @@ export function InboxPage(): JSX.Element {
         </div>
       )}
       {all.length > 0 && proposal !== null && <p class="note">Of one call only. <button type="button" class="btn ghost" onClick={() => setQuery({ space: null, proposal: null })}>Show everything</button></p>}
-      {all.length > 0 && isNone && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more."}</p></Panel>}
+      {all.length > 0 && isNone && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more, or nothing of this id was asked for."}</p></Panel>}
       <div>
         <WaitingCards items={loaded.value} stale={live.pulse?.state === "stale"} changed={loaded.again} news={news.count} isMeant={isChosen} belief={belief.count} tellSession={tellSession} class="inbox" panel="panel" />
       </div>

@@ -80,7 +80,7 @@ function takeIn(log: SessionLog, entries: (AuditEvent | null)[]): boolean {
 }
 
 function readAt(asked: string | null, head: number): number {
-  return asked === null ? head : Math.min(head, Math.max(0, Number.parseInt(asked, 10) || 0));
+  return asked === null || !/^\d{1,15}$/.test(asked) ? head : Math.min(head, Number(asked));
 }
 
 /** The event that the page shows: the address says which, or the newest. */
@@ -142,6 +142,8 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
   const [opened, setOpened] = useState<number | null>(null);
   const [extent, setExtent] = useExtent(at);
   const why = place.value.query.get("why");
+  const named = place.value.query.get("at");
+  const isNoEvent = named !== null && session.done && String(readAt(named, size - 1)) !== named;
   const verification = useVerification(id, log, size);
   const probes = useProbes(id, log, at, size);
   const ghosts = useGhosts(id, log);
@@ -176,6 +178,13 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
           <Icon of="broken" tone="refused" />
           <span class="strong">The log is broken at event {broken}.</span>
           <span class="f2 clip">The figures are of event {counted}; nothing after it is counted.</span>
+        </div>
+      )}
+      {isNoEvent && (
+        <div class="panel replay" role="alert">
+          <Icon of="warn" tone="owed" />
+          <span class="grow wrap">The address names event <code>{named}</code>, which this case does not have. What is shown is event {at}.</span>
+          <button type="button" class="btn" onClick={() => setQuery({ at: null })}>Show the newest</button>
         </div>
       )}
       {past && (

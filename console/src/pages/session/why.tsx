@@ -57,6 +57,13 @@ function Chain({ id, log, why, verdict }: { id: string; log: SessionLog; why: st
   const title = <>Why ruled out? <span class={event ? "mono gone" : "mono f2"}>{why}</span></>;
   if (found.error) return <Panel title={title} label="Why ruled out?"><Failure error={found.error} retry={found.again} /></Panel>;
   if (found.loading && !event) return <Panel title={title} label="Why ruled out?"><Skeleton height={190} /></Panel>;
+  if (!log.has(why)) {
+    return (
+      <Panel title={title} label="Why ruled out?">
+        <p class="pad"><Icon of="warn" tone="owed" /> This case has no cause of this id. The address may be of another case.</p>
+      </Panel>
+    );
+  }
   if (!event) {
     return (
       <Panel title={title} label="Why ruled out?">
