@@ -1,7 +1,8 @@
 """Entity tags: a caller who has an answer already is told so (304) for the price of looking up a head.
 
-Whatever is read of a session or a space is a function of its stream and of who asks for what. So the tag is made of the
-head of the stream and of a digest of the rest. It is a weak one: encodings of the same answer share it.
+Whatever is read of a session or a space is a function of its stream and of who asks for what, but for what would be
+decided now, which has no tag. So the tag is made of the head of the stream and of a digest of the rest. It is a weak
+one: encodings of the same answer share it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from cmbs.api.operation import Operation
 from cmbs.http.exchange import EventStream, Request, Response, add_vary, not_modified
 from cmbs.http.router import Handler
 
-# The head of the stream that a request reads.
-FindHead = Callable[[Request], Awaitable[str]]
+# The head of the stream that a request reads; None where the answer is not of that stream alone.
+FindHead = Callable[[Request], Awaitable[str | None]]
 _DIGEST_DIGITS = 16
 # Their tag is the audit head itself, which `If-Match` takes.
 _TAGGED_BY_THEMSELVES = ("query_belief", "get_space")
@@ -29,7 +30,10 @@ def tag_answers(operation: Operation, handler: Handler, find_head: FindHead) -> 
 
     async def handle(request: Request) -> Response | EventStream:
         # Before the answer is read: a tag that is older than its answer is never a wrong one.
-        tag = f"{await find_head(request)}.{_digest(operation, request)}"
+        head = await find_head(request)
+        if head is None:
+            return await handler(request)
+        tag = f"{head}.{_digest(operation, request)}"
         if request.has_seen(tag):
             return not_modified(f'W/"{tag}"', *varies)
         response = await handler(request)

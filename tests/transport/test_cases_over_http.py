@@ -218,7 +218,11 @@ def test_a_call_is_explained_as_it_would_be_decided_now(served: Served) -> None:
     session_id = served.begin("INC-1", ["planner"])
     assert served.restart("early", "INC-1")["status"] == "parked"
     path = "/v1/spaces/s/proposals/early/explain"
-    assert served.get(f"{path}?now=true", served.operator).json()["decision"]["verdict"] == "defer"
+    before = served.get(f"{path}?now=true", served.operator)
+    assert before.json()["decision"]["verdict"] == "defer"
+    # It is no function of the space alone, and is asked for anew each time.
+    assert "etag" not in before.headers
+    assert "etag" in served.get(path, served.operator).headers
     served.post("/v1/spaces/s/proposals/early/withdraw", {"reason": "later"}, served.operator)
     for cause in ("cache", "dns"):
         served.rule_out(session_id, cause, served.probe)

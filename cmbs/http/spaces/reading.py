@@ -429,7 +429,7 @@ class SpaceReading:
             space, reader = self._open(request)
             proposal_id = request.params["proposal_id"]
             record = self.server.settled.with_proposal(space, proposal_id).proposals[proposal_id]
-            if request.query.get("now") == "true":
+            if _asks_of_now(request):
                 if not reader.owns(record.actor.kind, record.actor.id):
                     require_operator(request.actor)
                 proposal = msgspec.structs.replace(record.message.proposal, state_snapshot_id=space.snapshot_id)
@@ -450,8 +450,12 @@ class SpaceReading:
 
     # --- shared ---
 
-    async def find_head(self, request: Request) -> str:
-        """The head of the space that a request is about."""
+    async def find_head(self, request: Request) -> str | None:
+        """The head of the space that a request is about; None where it asks what would be decided now, which belief and
+        time decide too.
+        """
+        if _asks_of_now(request):
+            return None
         space_id = request.params["space_id"]
         blocking = self.server.log.blocking
         space = await asyncio.to_thread(self.server.current, space_id) if blocking else self.server.current(space_id)
@@ -507,6 +511,10 @@ def respond_explanation(
     return _respond(
         schemas.ExplainResponse(found.decision, found.because, found.flip, found.withheld, recorded, refusals)
     )
+
+
+def _asks_of_now(request: Request) -> bool:
+    return request.query.get("now") == "true"
 
 
 def _respond(body: msgspec.Struct) -> Response:
