@@ -95,6 +95,9 @@ def test_the_state_follows_what_is_written_meanwhile(page: Page, told: tuple[Inc
     incident, space = told
     state = open_state(page, incident)
     expect(page.get_by_text("live", exact=True)).to_be_visible()
+    # What is new is shown at once where the top of the list is in view.
+    expect(page.get_by_label("Loading")).to_have_count(0)
+    state.get_by_role("list", name="History of the state").evaluate("list => list.scrollIntoView({block: 'center'})")
     change_state(space, "late", set={"goal.late": "seen"})
     expect(state.get_by_role("list", name="History of the state")).to_contain_text("goal.late+ seen")
     remember(space, "late", "derived", "seen meanwhile", 500)
@@ -109,6 +112,8 @@ def test_a_second_operator_settles_that_one_is_enough(page: Page, client: httpx2
     card = page.get_by_role("group", name="Change to one operator")
     expect(card).to_contain_text("night-shift asks")
     expect(card).to_contain_text("a change of policy takes one operator, not two")
+    expect(page.get_by_label("Loading")).to_have_count(0)
+    card.get_by_role("button", name="Confirm").scroll_into_view_if_needed()
     card.get_by_role("button", name="Confirm").click()
     expect(card).to_have_count(0)
     assert governed.get("")["operators_needed"] == 1
