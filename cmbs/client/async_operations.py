@@ -840,16 +840,20 @@ class AsyncOperations:
         )
         return answer
 
-    async def list_spaces(self, *, cursor: str | None = None, limit: int | None = None) -> SpacesPage:
+    async def list_spaces(
+        self, *, case_id: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> SpacesPage:
         """List spaces.
 
-        Those that the key may read, sorted by id.
+        Those that the key may read, sorted by id. Where they are found by a case, a page may be empty and still
+        have a `next_cursor`.
 
         Args:
+            case_id: Only those that admitted this case, by its id or name.
             cursor: The `next_cursor` of the page before.
             limit: How many items at most. The largest page is a setting of the server.
         """
-        answer: SpacesPage = await self._call("list_spaces", cursor=cursor, limit=limit)
+        answer: SpacesPage = await self._call("list_spaces", case_id=case_id, cursor=cursor, limit=limit)
         return answer
 
     async def get_space(self, space_id: str) -> SpaceResponse:
@@ -1083,17 +1087,21 @@ class AsyncOperations:
         )
         return answer
 
-    async def explain_decision(self, space_id: str, proposal_id: str) -> ExplainResponse:
+    async def explain_decision(self, space_id: str, proposal_id: str, *, now: bool | None = None) -> ExplainResponse:
         """Explain the decision on a proposal.
 
         The newest decision, made again on the state that it was made on: which stage, which constraint, which
-        predicate, what it found, and the smallest change of facts that would have changed the decision.
+        predicate, what it found, and the smallest change of facts that would have changed the decision. With `now`,
+        how the same proposal would be decided now, for the one who made it: for that one and for operators.
 
         Args:
             space_id: The space.
             proposal_id: The proposal.
+            now: `true`: how it would be decided now.
         """
-        answer: ExplainResponse = await self._call("explain_decision", space_id=space_id, proposal_id=proposal_id)
+        answer: ExplainResponse = await self._call(
+            "explain_decision", space_id=space_id, proposal_id=proposal_id, now=now
+        )
         return answer
 
     async def list_inbox(
