@@ -328,3 +328,16 @@ def test_hypotheses_that_no_probe_tells_apart_are_found_as_classes_with_their_bi
 def test_errors_come_before_warnings() -> None:
     kit = kit_of("abc", probe("q", outcome("x")), probe("p", outcome("all", "a", "b", "c"), outcome("x")))
     assert [finding.severity for finding in findings_of(kit)] == ["error", "warning", "warning"]
+
+
+def test_a_probe_separates_survivors_where_an_outcome_eliminates_some_of_them() -> None:
+    def ask(probe_id: str, yes: str, no: str) -> KitProbe:
+        named = (("yes", yes), ("no", no))
+        return KitProbe(probe_id, "?", tuple(KitOutcome(each, frozenset(ids), Soundness.SOUND) for each, ids in named))
+
+    probes = (ask("all or none", "abc", ""), ask("c", "ab", "c"), ask("a", "bc", "a"))
+    kit = Kit("k", "1", "Kit", tuple(KitHypothesis(each) for each in "abc"), probes)
+    assert kit.find_separating(frozenset("abc"), ()) == "c"
+    assert kit.find_separating(frozenset("abc"), ("c",)) == "a"
+    assert kit.find_separating(frozenset("ab"), ("a",)) is None
+    assert kit.find_separating(frozenset("a"), ()) is None

@@ -51,6 +51,9 @@ def test_what_a_document_repeats_of_its_note_is_held_against_it(tmp_path: Path) 
     judged = verify_record(replace(record, size=2))
     assert isinstance(judged, Fault)
     assert "another size" in judged.message
+    elsewhere = verify_record(replace(record, path=[*record.path, "00" * 32]))
+    assert isinstance(elsewhere, Fault)
+    assert "does not hold this record" in elsewhere.message
     with pytest.raises(InvalidRequest, match=r"line 1: .*another size"):
         read_kept(encode(replace(record, size=2)))
     notary.close()
