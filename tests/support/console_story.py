@@ -23,7 +23,9 @@ class Incident:
     def __init__(self, client: httpx2.Client, title: str = TITLE, **more: Any) -> None:
         self._client = client
         ontology = ontology_of(closed_kit()).to_dict()
-        body = {"ontology": ontology, "provider": "webshop-closed", "title": title, **more}
+        # A person on call rules out by list, too, and what was concluded is looked at in any order.
+        policy = {"eliminations": "any", "conclusions": "survivors"}
+        body = {"ontology": ontology, "provider": "webshop-closed", "policy": policy, "title": title, **more}
         self.id: str = self._post("/v1/sessions", body)["session_id"]
         self.path = f"/v1/sessions/{self.id}"
 
