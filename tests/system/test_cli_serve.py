@@ -376,14 +376,11 @@ def test_the_demo_plays_an_incident_through_mcp_into_a_live_server(in_memory: Se
     assert (belief["survivors"], belief["terminated"]) == ([demo.CAUSE], True)
     assert outcomes("DECLARE_CONCLUSION") == [
         {"accepted": False, "reason": "obligation_active"},
-        {"accepted": True, "reason": "accepted"},
+        {"accepted": False, "reason": "not_singleton"},
         {"accepted": True, "reason": "accepted"},
     ]
     assert [outcome["approved"] for outcome in outcomes("REQUEST_EXIT")] == [False, True]
-    assert [(outcome["approved"], outcome["reason"]) for outcome in outcomes("REQUEST_TERMINATION")] == [
-        (False, "not_singleton"),
-        (True, "approved"),
-    ]
+    assert outcomes("REQUEST_TERMINATION") == [{"approved": True, "reason": "approved"}]
     observations = [event["payload"] for event in events if event["verb"] == "ELIMINATE"]
     assert {each["source_id"] for each in observations} == {demo.METRICS, demo.TRACES}
     # The agent that forgot everything looked at nothing a second time.
