@@ -23,6 +23,11 @@ class LoopThread:
         self._portal = self._running.__enter__()
         self._closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it ends, or has ended: what breaks off meanwhile does so for that."""
+        return self._closed
+
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """What the coroutine returns or raises; LoopClosed where the loop ends first."""
         try:

@@ -67,7 +67,9 @@ class McpTools:
         exchange = _Exchange(tool, target.server, _params(target.tool or tool.tool_id, args, call))
         try:
             answer = self._loop.run(partial(self._ask, exchange))
-        except LoopClosed as exc:
+        except (LoopClosed, OutcomeUnknown) as exc:
+            if isinstance(exc, OutcomeUnknown) and not self._loop.is_closed:
+                raise
             raise exchange.interruption("the server is stopping") from exc
         return exchange.read(answer)
 
