@@ -133,7 +133,10 @@ def test_every_operation_on_a_graph_gives_the_same_answer_over_every_transport(c
     store.merge(GRAPH)
     with listening(store) as port, carry(carrier, tmp_path, f"127.0.0.1:{port}") as send:
         told = tell_graph(send)
-    with listening(store) as port, carry("asgi", tmp_path, f"127.0.0.1:{port}") as send:
+    # With a key of its own: a server that has signed something takes no writes into an empty store.
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    with listening(store) as port, carry("asgi", beside, f"127.0.0.1:{port}") as send:
         assert told == tell_graph(send)
 
 
