@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmbs.belief.component_probes import rank_components
 from cmbs.belief.kernel.causation import CausalGraph, Causation, describe_reading
 from cmbs.belief.kernel.events import DeclareConclusion, Eliminate, Probe, read_event
 from cmbs.belief.kernel.kit_stream import MediaType
@@ -18,8 +19,9 @@ from cmbs.belief.next_probes import list_answered
 from cmbs.documents.findings import InvalidDocument
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.kit.graph_kit import Effect, GraphKit
-from cmbs.kit.model import Kit, Soundness
+from cmbs.kit.model import Kit, KitProbe, Soundness
 from cmbs.kit.parse_graph import parse_kit_document
+from cmbs.kit.responses import read_response
 from cmbs.messages import ProviderRef
 from cmbs.spi.audit_log import KIT_PREFIX, EntryLog
 from cmbs.spi.graph_search import GraphReader
@@ -67,7 +69,12 @@ def check_against_graph(log: EntryLog, session: Session, store: object) -> list[
             return None
         return f"observation: in the graph, other ids could only have come through `{named[1]}`"
 
-    return list(_compare(log, session, judge))
+    def judge_tie(seq: int) -> str | None:
+        survivors, answered = survivors_at(session, seq), list_answered(session, seq)
+        found = rank_components(kit, causation, survivors, answered).cut(0, 1)
+        return _describe_tie(found[0].probe.name(found[0].component)) if found else None
+
+    return list(_compare(log, session, judge, judge_tie))
 
 
 def _compare(
@@ -104,7 +111,21 @@ def _judge(kit: Kit, message: Eliminate) -> str | None:
             f"observation: it rules out {len(message.eliminated)} ids, and `{asked.outcome_id}` of probe"
             f" `{asked.probe_id}` rules out {len(expected)}, which are others"
         )
-    return None if outcome is None else _judge_soundness(asked, outcome.soundness)
+    return _judge_response(probe, asked) or (None if outcome is None else _judge_soundness(asked, outcome.soundness))
+
+
+def _judge_response(probe: KitProbe, asked: Probe) -> str | None:
+    """Whether the response stands for the outcome that an observation names."""
+    try:
+        read = read_response(probe, msgspec.json.decode(asked.response)).outcome
+    except InvalidRequest as exc:
+        return f"observation: probe `{asked.probe_id}` cannot read its response: {exc.message}"
+    found = None if read is None else read.outcome_id
+    if found == asked.outcome_id:
+        return None
+    return (
+        f"observation: its response stands for `{found}` of probe `{asked.probe_id}`, and not for `{asked.outcome_id}`"
+    )
 
 
 def _judge_soundness(asked: Probe, expected: Soundness) -> str | None:
@@ -119,8 +140,11 @@ def _judge_soundness(asked: Probe, expected: Soundness) -> str | None:
 
 def _judge_tie(kit: Kit, session: Session, seq: int) -> str | None:
     probe_id = kit.find_separating(frozenset(survivors_at(session, seq)), list_answered(session, seq))
-    said = "conclusion: it says that no probe tells the survivors apart"
-    return None if probe_id is None else f"{said}, and `{probe_id}` does"
+    return None if probe_id is None else _describe_tie(probe_id)
+
+
+def _describe_tie(probe_id: str) -> str:
+    return f"conclusion: it says that no probe tells the survivors apart, and `{probe_id}` does"
 
 
 def _judge_graph(kit: GraphKit, session: Session, message: Eliminate) -> str | None:

@@ -16,7 +16,7 @@ from cmbs.analysis.gain import Belief, Gain, gains, odds_of
 from cmbs.analysis.table import Table, table_of
 from cmbs.belief.component_probes import describe_component, rank_components
 from cmbs.belief.graph_kits import GraphKits
-from cmbs.belief.kernel.looks import LookItem, count_looks, hash_response, looks_at
+from cmbs.belief.kernel.looks import LookItem, count_looks, looks_at
 from cmbs.belief.kernel.prospects import AnswerItem, ProbeItem
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.survivors import Survivors
@@ -24,14 +24,11 @@ from cmbs.belief.kernel.views import seq_at, survivors_at
 from cmbs.belief.observations import Observations
 from cmbs.belief.providers import Providers
 from cmbs.errors import InvalidKit, InvalidRequest
-from cmbs.kit.model import NO_DATA, Kit
+from cmbs.kit.model import Kit
 from cmbs.kit.provider import KitProvider
-from cmbs.ledger.canonical import encode
 
 # Tables of kits, which take a while to build and as much memory as the kits.
 _MAX_TABLES = 8
-# The hashes of the responses that say that there is no data.
-_NO_DATA = frozenset(hash_response(encode(each)) for each in (None, NO_DATA))
 
 
 class ProbePage(NamedTuple):
@@ -148,13 +145,13 @@ class NextProbes:
 def _is_answered(session: Session, probe_id: str, seq: int) -> bool:
     """Whether a probe was answered by event `seq`, with more than that there is no data."""
     records = (session.observations.get(each) for each in looks_at(session.looks, probe_id))
-    return any(each is not None and each.seq <= seq and each.response_hash not in _NO_DATA for each in records)
+    return any(each is not None and each.seq <= seq and each.is_answer for each in records)
 
 
 def list_answered(session: Session, seq: int) -> frozenset[str]:
     """The probes that were answered by event `seq`, with more than that there is no data."""
     records = (record for _, record in session.observations if record.seq <= seq and record.probe_id is not None)
-    return frozenset(each.probe_id or "" for each in records if each.response_hash not in _NO_DATA)
+    return frozenset(each.probe_id or "" for each in records if each.is_answer)
 
 
 def _describe(session: Session, kit: Kit, table: Table, belief: Belief, gain: Gain) -> ProbeItem:

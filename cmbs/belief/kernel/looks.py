@@ -25,6 +25,8 @@ Observation: TypeAlias = tuple[str, str]
 # Which observation each look is, by its probe and how many looks at that probe came before.
 Looks: TypeAlias = Chronicle[tuple[str, int], Observation]
 
+# The responses that say that there is no data.
+NO_DATA_RESPONSES = (b"null", b'"no-data"')
 # How many ids an error lists.
 _MAX_LISTED = 20
 
@@ -47,7 +49,7 @@ class LookItem(msgspec.Struct, frozen=True):
 class Applied(msgspec.Struct, frozen=True, array_like=True):
     """What one elimination did, and which authenticated actor it is of; None where none can be named for it.
 
-    Of a look, also the probe, and a hash of the response.
+    Of a look, also the probe, a hash of the response, and whether that is an answer: more than that there is no data.
     """
 
     seq: int
@@ -56,6 +58,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
     actor_id: str | None = None
     probe_id: str | None = None
     response_hash: bytes | None = None
+    is_answer: bool = False
 
     def repeats(self, message: Eliminate) -> bool:
         """Whether a message under the same key says the same: the same ids and, of a look, the same response."""

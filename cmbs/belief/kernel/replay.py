@@ -184,6 +184,8 @@ def _require_probe(probe: Probe) -> None:
     if not isinstance(probe.kit, msgspec.UnsetType):
         _require_hash(probe.kit.content_hash)
     if not isinstance(probe.reading, msgspec.UnsetType):
+        if bytes(probe.reading) == b"null":
+            raise ValueError("the reading of a response is an object")
         _require_object(probe.reading)
     if not isinstance(probe.seen_at, msgspec.UnsetType) and not replay.is_moment(probe.seen_at):
         raise ValueError("when it was seen is not a moment")

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cmbs.belief.kernel.events import VERB_OF, Event, Message
+from cmbs.belief.kernel.events import VERB_OF, DeclareConclusion, Event, Message
 from cmbs.ledger import Chronicle
 from cmbs.ledger.canonical import encode_frame
 from cmbs.ledger.tagged_hash import Domain, hash_tagged
@@ -36,7 +36,9 @@ def _owner_of_key(actor: Actor | None) -> str | None:
 
 
 def fingerprint(message: Message) -> bytes:
-    """What tells two requests with the same idempotency key apart."""
+    """What tells two requests with the same idempotency key apart: what callers say, and not what the server adds."""
+    if isinstance(message, DeclareConclusion):
+        message = msgspec.structs.replace(message, tied_by=msgspec.UNSET)
     return hash_tagged(Domain.REQUEST, VERB_OF[type(message)].encode() + b"\x00" + encode_frame(message))
 
 

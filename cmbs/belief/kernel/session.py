@@ -34,6 +34,7 @@ from cmbs.belief.kernel.events import (
     is_repeated,
 )
 from cmbs.belief.kernel.looks import (
+    NO_DATA_RESPONSES,
     Applied,
     Looks,
     Observation,
@@ -428,6 +429,10 @@ def _evolve_elimination(session: Session, message: Eliminate, event: Event) -> d
     if message.probe is not None:
         probe_id = message.probe.probe_id
         effect = replace(effect, probe_id=probe_id, response_hash=hash_response(bytes(message.probe.response)))
+        # By what the kit made of it, or else by its words.
+        has_outcome, words = message.probe.outcome_id is not None, bytes(message.probe.response)
+        is_read = not isinstance(message.probe.outcome_id, msgspec.UnsetType)
+        effect = replace(effect, is_answer=has_outcome if is_read else words not in NO_DATA_RESPONSES)
         changes["looks"] = add_look(session.looks, probe_id, observation)
     if effect.actor_id is not None:
         changes["speakers"] = session.speakers.hear(effect.actor_id, message.eliminated)

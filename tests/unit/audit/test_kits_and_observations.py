@@ -40,6 +40,19 @@ probes:
       - {id: near, eliminates: [far]}
       - {id: away, eliminates: [left, right]}
 """
+WINDOW = """id: load
+version: "1"
+title: How much
+soundness: sound
+hypotheses: [a, b]
+probes:
+  - id: samples
+    outcomes:
+      - {id: low, eliminates: [b]}
+      - {id: high, eliminates: [a]}
+    reading: {normal: low, abnormal: high, median: 1, mad: 1, tail: high}
+    window: {reduction: mean, n: 3, gaps: no-verdict}
+"""
 NAME = "kit:coin"
 
 
@@ -112,6 +125,41 @@ def test_survivors_that_no_probe_tells_apart_may_be_concluded_and_others_may_not
     file = tmp_path / "export.jsonl"
     file.write_bytes(b"\n".join(export_lines(log, [twins, "kit:twins"])) + b"\n")
     assert offline_verifier.main([str(file)]) == offline_verifier.UNANCHORED
+
+
+@pytest.mark.req("GATES-CONCL-01")
+def test_a_window_without_a_sample_answers_nothing_and_makes_no_tie() -> None:
+    server = BeliefServer(store=InMemoryStore())
+    server.kits.put(WINDOW, MediaType.YAML)
+    session_id = server.declare_session(kit="load").session_id
+    server.observe(session_id, "samples", [None, None, None])
+    assert not server.declare_conclusion(session_id, "a").accepted
+    server.observe(session_id, "samples", [1, 1, 1], "again")
+    assert server.query_belief(session_id).n_survivors == 1
+
+
+@pytest.mark.req("GATES-CONCL-01")
+def test_a_conclusion_that_is_sent_again_under_its_key_is_a_repeat_whatever_was_found_out_since() -> None:
+    _, server, session_id = opened()
+    first = server.declare_conclusion(session_id, "heads", idempotency_key="k")
+    server.observe(session_id, "toss", "heads")
+    again = server.declare_conclusion(session_id, "heads", idempotency_key="k")
+    assert (again.accepted, again.audit_event_id) == (False, first.audit_event_id)
+
+
+@pytest.mark.req("OBS-KIT-04")
+def test_a_response_that_stands_for_another_outcome_is_found() -> None:
+    log, server, session_id = opened()
+    reference = server.current_session(session_id).provider
+    assert reference is not None
+    said = KitReading(KitRef(reference.id, str(reference.content_hash)), "heads", {"soundness": "sound"})
+    validator = server.requests
+    for response in ("tails", "neither"):
+        message = validator.eliminate("eve", response, ["tails"], None, validator.probe("toss", response, None, said))
+        server._perform(validator.command(session_id, message), EliminateOutcome)
+    other, unread = check_stream(log, session_id).findings
+    assert "its response stands for `tails` of probe `toss`, and not for `heads`" in other.what
+    assert "cannot read its response" in unread.what
 
 
 @pytest.mark.req("GATES-CONCL-01", "OBS-KIT-04")

@@ -472,6 +472,7 @@ def forge(probe: dict[str, Any], **declared: Any) -> list[StoredEntry]:
     [
         ({"probe": {"seen_at": "noon"}}, "not a moment"),
         ({"probe": {"reading": [1]}}, "must be an object"),
+        ({"probe": {"reading": None}}, "is an object"),
         ({"probe": {"kit": {"id": "checkout", "content_hash": "ab"}}}, "not one"),
         ({"probe": {"kit": {"id": "checkout", "content_hash": "ab" * 32}}}, "another kit"),
         ({"probe": {}, "content_hash": "ab"}, "not one"),
