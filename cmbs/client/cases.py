@@ -81,7 +81,7 @@ class Case:
                 kit=options.get("kit"),
                 symptoms=options.get("symptoms"),
                 metadata=options.get("metadata"),
-                policy={"conclusions": "survivors"},
+                policy={"conclusions": "decided"},
                 title=options.get("title"),
                 labels=options.get("labels"),
                 owner=options.get("owner"),

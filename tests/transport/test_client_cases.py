@@ -82,6 +82,11 @@ def test_a_case_goes_from_a_look_to_a_conclusion(incident: Incident) -> None:
     with incident.agent.case(kit="checkout") as case:
         first = case.next_probes(limit=1)
         assert (first.n_survivors, first.n_probes, len(first.probes)) == (3, 2, 1)
+        guess = case.conclude("dns")
+        assert (guess.reason, guess.refusal and guess.refusal.next) == (
+            "not_singleton",
+            "observe `disk-free`, which can tell them apart",
+        )
         seen = case.observe("disk-free", "yes", source_id="probe://df", justification={"free": 0.4})
         assert seen.applied_eliminated == ["disk-full"]
         assert [probe.probe_id for probe in case.next_probes().probes] == ["resolves"]
@@ -92,7 +97,7 @@ def test_a_case_goes_from_a_look_to_a_conclusion(incident: Incident) -> None:
         case.observe("resolves", "yes")
         assert case.conclude("bad-deploy").accepted
         assert case.belief().survivors == ["bad-deploy"]
-        assert case.belief(at=1).n_survivors == 2
+        assert case.belief(at=2).n_survivors == 2
         assert case.case_id == case.session_id
 
 

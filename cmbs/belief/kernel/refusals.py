@@ -213,11 +213,8 @@ def _describe_way_out(session: Session, obligation_id: str, reach: ReachDetail) 
     if reach.reachable:
         what = f"eliminate {missing} more, then" if missing > 0 else "first"
         return f"{what} ask to leave `{obligation_id}` with REQUEST_EXIT"
-    if session.policy.allow_force:
-        return (
-            f'no elimination can open `{obligation_id}` any more; end the session with `{{"force": true}}`, or fork it'
-        )
-    return f"no elimination can open `{obligation_id}` any more; fork the session at an event before it was entered"
+    stuck = f"no elimination can open `{obligation_id}` any more; have an operator lift it with `lift_obligation`"
+    return f'{stuck}, or end the session with `{{"force": true}}`' if session.policy.allow_force else stuck
 
 
 def _list_few(survivors: Survivors) -> list[str] | str:

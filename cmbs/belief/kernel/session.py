@@ -72,6 +72,7 @@ from cmbs.messages import (
     SessionPolicy,
 )
 
+_MAX_LISTED_ACTIVE = 20
 _WITHOUT_PROBE = "eliminated by an operator without a probe, where the policy asks for observations"
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
 
@@ -327,7 +328,19 @@ def decide_update_case(session: Session, message: UpdateCase, stamp: Stamp) -> E
             )
     lifted = message.lift_obligation
     if not isinstance(lifted, msgspec.UnsetType) and lifted not in session.active:
-        raise ObligationNotFound(lifted, session.active)
+        record = session.obligations.get(lifted)
+        if record is None:
+            raise ObligationNotFound(lifted, session.active)
+        raise Conflict(
+            f"obligation `{lifted}` was left at seq {record.exited_seq} already; there is nothing to lift",
+            {
+                "obligation_id": lifted,
+                "field": "lift_obligation",
+                "found": lifted,
+                "accepted": list(session.active[-_MAX_LISTED_ACTIVE:]),
+                "next": "go on; name an obligation that is active to lift another one",
+            },
+        )
     return _record(session, message, stamp)
 
 

@@ -56,7 +56,7 @@ def test_a_threshold_says_how_many_are_missing() -> None:
 
 
 @pytest.mark.req("GATES-REACH-01", "GATES-REFUSE-01")
-@pytest.mark.parametrize(("force", "way_out"), [(False, "fork the session"), (True, '{"force": true}')])
+@pytest.mark.parametrize(("force", "way_out"), [(False, "have an operator lift it"), (True, '{"force": true}')])
 def test_what_cannot_be_met_any_more_says_so(force: bool, way_out: str) -> None:
     line = Line.over(*"abc", allow_force=force)
     line.tell(VALIDATOR.enter_obligation("gate", 4))

@@ -11,7 +11,7 @@ from cmbs.audit.transfer import export_lines
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.views import obligations
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import Forbidden, FreeHandRefused, InvalidRequest, LedgerCorrupt, ObligationNotFound
+from cmbs.errors import Conflict, Forbidden, FreeHandRefused, InvalidRequest, LedgerCorrupt, ObligationNotFound
 from cmbs.ledger import canonical
 from cmbs.ledger.listing import index_session
 from cmbs.messages import (
@@ -221,7 +221,7 @@ def test_an_operator_lifts_an_obligation_that_cannot_be_met() -> None:
     # It was never met, and cannot be left or lifted again; what it held back goes on.
     line.tell(VALIDATOR.request_exit("more than there are", None), actor="agent")
     assert outcome_of(line, 5)["reason"] == Reason.OBLIGATION_NOT_ACTIVE
-    with pytest.raises(ObligationNotFound):
+    with pytest.raises(Conflict, match="left at seq 4 already"):
         line.tell(lift, actor="ann", kind=ActorKind.OPERATOR)
     line.tell(VALIDATOR.declare_conclusion("b", None), actor="agent")
     assert outcome_of(line, 6) == {"accepted": True, "reason": "accepted"}
