@@ -352,6 +352,11 @@ def test_a_refusal_for_want_of_a_case_names_those_that_the_agent_may_act_under(i
     none = advise("p", None)
     assert (none.code, none.field, none.found, none.accepted) == ("NO_CASE", "case_id", None, None)
     assert none.next == "ask an operator to open a case for it"
+    shut = advise("o", "theirs")
+    assert (shut.accepted, shut.next) == (
+        None,
+        f"ask an operator to admit the case, or to add `{AGENT.id}` to its `agents`",
+    )
     incidents.begin("mine")
     other = advise("q", "theirs")
     assert (other.found, other.accepted) == ("theirs", ["mine"])

@@ -405,16 +405,19 @@ def advise_on_no_case(refused: Refused, decided: CandidateDecision) -> Refusal:
     mine = sorted(
         case_id
         for case_id, case in refused.space.cases.items()
-        if case.status is CaseStatus.OPEN and agent_id in case.known_agents
+        # Not under the one that was named: the session of that case has another list by now.
+        if case.status is CaseStatus.OPEN and agent_id in case.known_agents and case_id != found
     )
     if isinstance(found, msgspec.UnsetType):
         message = "the policy asks for the case that this belongs to, and the proposal names none"
+        otherwise = f"{_ASK} to open a case for it"
     else:
         message = f"case `{found}` is not open, or `{agent_id}` may not act under it"
+        otherwise = f"{_ASK} to admit the case, or to add `{agent_id}` to its `agents`"
     return Refusal(
         code=decided.reason_code,
         message=message,
-        next="name an open case that you may act under as `case_id`" if mine else f"{_ASK} to open a case for it",
+        next="name an open case that you may act under as `case_id`" if mine else otherwise,
         field="case_id",
         found=None if isinstance(found, msgspec.UnsetType) else found,
         accepted=mine[:_MAX_CASES_SHOWN] or None,
