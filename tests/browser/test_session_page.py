@@ -190,8 +190,9 @@ def test_an_address_that_cannot_be_read_is_an_error_and_no_empty_page(
 
 def test_keys_work_from_a_moment_that_says_nothing(page: Page, incident: Incident) -> None:
     open_session(page, incident, "?at=soon")
-    page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("slider", name="Event")).to_have_value("1")
+    expect(page.get_by_role("alert")).to_contain_text("which this case does not have")
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("slider", name="Event")).to_have_value(str(HEAD - 1))
 
 
 @pytest.mark.req("CONSOLE-GHOSTS-01")
