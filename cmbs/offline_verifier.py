@@ -605,10 +605,20 @@ class Known:
         """Take in what a record of a checkpoint says of a stream."""
         stream_id, size = payload["stream_id"], payload["size"]
         head, tree = Head(size - 1, bytes.fromhex(payload["head_hash"])), Tree(size, bytes.fromhex(payload["root"]))
-        if not self.knows_head(stream_id, head, "entry.payload.head_hash"):
+        self.keep_head(stream_id, head, "entry.payload.head_hash")
+        self.keep_tree(stream_id, tree, "entry.payload.root")
+
+    def keep_head(self, stream_id: str, head: Head, place: str) -> None:
+        if not self.knows_head(stream_id, head, place):
             self.heads.setdefault(stream_id, []).append(head)
-        if not self.knows_tree(stream_id, tree, "entry.payload.root"):
+
+    def keep_tree(self, stream_id: str, tree: Tree, place: str) -> None:
+        if not self.knows_tree(stream_id, tree, place):
             self.trees.setdefault(stream_id, []).append(tree)
+
+    def keep_universe(self, stream_id: str, universe: Tree, place: str) -> None:
+        if not self.knows_universe(stream_id, universe.size, universe.root, place):
+            self.universes[stream_id] = universe
 
     def believes(self, note: Note) -> bool:
         """Whether a checkpoint is signed by the reader's keys, or is one that was kept. A contradiction is refused."""
@@ -1442,6 +1452,8 @@ class Session(Stream):
         # The kit on record that the session is over, and which source looked at which probe of it.
         self._kit: dict[str, Any] | None = None
         self._looks: set[tuple[str, str]] = set()
+        # What follows from the document of that kit, which is not read here: what observations rule out, and ties.
+        self.kit_observations = self.ties = 0
         self._obligations: dict[str, Obligation] = {}
         self._active: dict[str, None] = {}
         self.conclusions: list[str] = []
@@ -1692,12 +1704,14 @@ class Session(Stream):
             raise Refused("not the kit that the session was declared over", "payload.probe.kit")
         if probe.get("outcome_id") is not None:
             take_text(probe["outcome_id"], "payload.probe.outcome_id")
-        take_object(probe.get("reading"), "payload.probe.reading")
+        if "reading" in probe and not isinstance(probe["reading"], dict):
+            raise Refused("not an object", "payload.probe.reading")
         if "seen_at" in probe and not TIMESTAMP.fullmatch(take_text(probe["seen_at"], "payload.probe.seen_at")):
             raise Refused("not of the form YYYY-MM-DDThh:mm:ss.ffffffZ", "payload.probe.seen_at")
         if (source_id, probe_id) in self._looks and self._policy.get("looks") == "once":
             raise Refused("a second look of a source that may look once", "payload.probe.probe_id")
         self._looks.add((source_id, probe_id))
+        self.kit_observations += self._kit is not None
 
     def _enter(self, payload: Any) -> Effect:
         take_fields(payload, "payload", "min_total_eliminations obligation_id")
@@ -1729,8 +1743,10 @@ class Session(Stream):
         return Effect({"approved": True, "reason": "approved"}, [])
 
     def _conclude(self, payload: Any) -> Effect:
-        tied_by = take_fields(payload, "payload", "conclusion_id context", "tied_by").get("tied_by")
-        take_text(tied_by or "", "payload.tied_by")
+        take_fields(payload, "payload", "conclusion_id context", "tied_by")
+        if "tied_by" in payload:
+            take_hex(payload["tied_by"], "payload.tied_by")
+            self.ties += 1
         take_object(payload["context"], "payload.context")
         name = take_text(payload["conclusion_id"], "payload.conclusion_id")
         if self._active:
@@ -1739,7 +1755,7 @@ class Session(Stream):
         is_gone = not alive and self.survivors.find(name) is not None
         if (rule in {"survivors", "decided"} and not alive) or (rule == "not_eliminated" and is_gone):
             return Effect({"accepted": False, "reason": "not_a_survivor"}, [])
-        is_tied = self._kit is not None and tied_by == self._kit["content_hash"]
+        is_tied = self._kit is not None and payload.get("tied_by") == self._kit["content_hash"]
         if rule == "decided" and not is_tied and self.survivors.count != 1:
             return Effect({"accepted": False, "reason": "not_singleton"}, [])
         self.conclusions.append(name)
@@ -1893,7 +1909,7 @@ class Space(Stream):
             self._snapshot_id = event_hash.hex()
         else:
             self._check_decision(entry["outcome"].get("decision"))
-            self._undecided[entry["verb"]] += 1
+        self._undecided[entry["verb"]] += 1
         if entry["verb"] == "PROPOSE":
             proposal_id = take_text(
                 look_up(entry["payload"], "proposal", "proposal_id"), "payload.proposal.proposal_id"
@@ -2021,9 +2037,8 @@ class ExportCheck:
         # Of each stream that has grown since a head of it was kept: by how many entries.
         self._grown: list[int] = []
         self.streams: dict[str, Located] = {}
-        self.figures = dict.fromkeys(
-            ("sessions", "spaces", "kits", "names", "events", "readings", "digests", "key_ids"), 0
-        )
+        counted = "sessions spaces kits names events readings digests key_ids kit_observations ties"
+        self.figures = dict.fromkeys(counted.split(), 0)
         self.rests_on: list[str] = []
         self.not_checked: list[str] = []
         # The entries of spaces whose outcomes nothing here decides again, by verb.
@@ -2124,6 +2139,8 @@ class ExportCheck:
             self._grown.append(stream.size - kept)
         if isinstance(stream, Session):
             self._check_universe(stream)
+            self.figures["kit_observations"] += stream.kit_observations
+            self.figures["ties"] += stream.ties
         self.streams[stream.name] = self._begin._replace(size=stream.size)
         kinds: dict[type[Stream], str] = {Session: "sessions", Space: "spaces", KitContents: "kits", CaseNames: "names"}
         self.figures[kinds[type(stream)]] += stream.count_names() if isinstance(stream, CaseNames) else 1
@@ -2240,7 +2257,13 @@ class ExportCheck:
             notes.append(
                 f"the outcomes of {self._undecided.total()} entries of {figures['spaces']} spaces ({verbs}): whether"
                 " their verdicts, traces, approvals, budgets, capabilities and changes of the state follow from what"
-                " was asked and from the policy; `cmbs import` and `cmbs verify` decide them again"
+                " was asked and from the policy, and whether readings of sessions are missing; `cmbs import` and"
+                " `cmbs verify` decide them again"
+            )
+        if figures["kit_observations"] or figures["ties"]:
+            notes.append(
+                f"what {figures['kit_observations']} observations over kits rule out, and {figures['ties']} ties,"
+                " follow from documents that this verifier does not read; `cmbs verify` reads them"
             )
         missing = {*claims.readings, *claims.conclusions, *claims.absences} - {*self.streams}
         if missing:
@@ -2378,7 +2401,7 @@ def load_kept(text: str, known: Known) -> None:
             take_fields(document, "", "stream_id size head_hash")
             stream_id, size = take_text(document["stream_id"], "stream_id"), take_number(document["size"], "size", 1)
             head = Head(size - 1, take_hex(document["head_hash"], "head_hash"))
-            known.heads.setdefault(stream_id, []).append(head)
+            known.keep_head(stream_id, head, "head_hash")
 
 
 def load_anchors(anchors: dict[str, Any], known: Known) -> None:
@@ -2387,14 +2410,15 @@ def load_anchors(anchors: dict[str, Any], known: Known) -> None:
         return Tree(take_number(value["size"], "kept.size", 1), take_hex(value["root"], "kept.root"))
 
     for stream_id, trees in (take_object(anchors.get("streams"), "streams") or {}).items():
-        known.trees.setdefault(stream_id, []).extend(tree(each) for each in take_list(trees, "streams"))
+        for each in take_list(trees, "streams"):
+            known.keep_tree(stream_id, tree(each), "streams")
     for session_id, universe in (take_object(anchors.get("universes"), "universes") or {}).items():
-        known.universes[session_id] = tree(universe)
+        known.keep_universe(session_id, tree(universe), "universes")
     for stream_id, heads in (take_object(anchors.get("heads"), "heads") or {}).items():
         for head in take_list(heads, "heads"):
             take_fields(head, "kept", "seq event_hash")
             kept = Head(take_number(head["seq"], "kept.seq"), take_hex(head["event_hash"], "kept.event_hash"))
-            known.heads.setdefault(stream_id, []).append(kept)
+            known.keep_head(stream_id, kept, "heads")
 
 
 def load_known(options: argparse.Namespace) -> Known:

@@ -4,10 +4,11 @@ Each has the lines of a file (`export`), perhaps heads that a reader kept (`kept
 every verifier must say (`expected`): `good` with the number of events of each stream, or `bad` with the line, and the
 stream and the seq of the event where it is one. Every hash, link and commitment of a forged entry fits, unless it is
 what was forged. `needs` names what a verifier must hold to find it: `rules` are those of spaces, `streams` is what
-streams of one file say of each other, `kept` what the reader has. One that does not hold it must say that it did not
-check that.
+streams of one file say of each other, `kept` what the reader has, `kits` what the documents of kits say. One that does
+not hold it must say that it did not check that.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,15 @@ from cmbs.audit.transfer import export_lines
 from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.server import BeliefServer
 from cmbs.ledger import hash_entry
-from cmbs.messages import Actor, ActorKind, EliminationRule, LookRule, OntologyBundle, SessionPolicy
+from cmbs.messages import (
+    Actor,
+    ActorKind,
+    ConclusionRule,
+    EliminationRule,
+    LookRule,
+    OntologyBundle,
+    SessionPolicy,
+)
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.exports import (
@@ -44,6 +53,16 @@ probes:
     outcomes:
       - {id: heads, eliminates: [tails]}
       - {id: tails, eliminates: [heads]}
+"""
+TWINS = """id: twins
+version: "1"
+soundness: sound
+hypotheses: [far, left, right]
+probes:
+  - id: side
+    outcomes:
+      - {id: near, eliminates: [far]}
+      - {id: away, eliminates: [left, right]}
 """
 
 Entries = list[Entry]
@@ -84,6 +103,9 @@ def list_vectors() -> Iterator[Vector]:
     yield from chain_vectors(session)
     yield from forged("session", session, SESSION)
     yield from forged("observed", streams["observed"], OBSERVED)
+    yield from forged("tied", streams["tied"], TIED)
+    yield from forged("watched", streams["watched"], WATCHED)
+    yield from kit_vectors(streams)
     yield from forged("kit", streams["kit"], KITS)
     yield from forged("names", streams["names"], NAMES)
     yield from forged("space", streams["space"], SPACE)
@@ -124,7 +146,15 @@ def play() -> dict[str, Entries]:
     server.names.rename(fork, "INC-2", OPERATOR)
     server.names.rename(first, "INC-3", OPERATOR)
     server.names.release(fork, OPERATOR)
+    server.kits.put(TWINS, MediaType.YAML)
+    decided = SessionPolicy(conclusions=ConclusionRule.DECIDED, eliminations=EliminationRule.OBSERVATIONS)
+    tied = server.declare_session(kit="twins", policy=decided).session_id
+    server.declare_conclusion(tied, "left")
+    server.observe(tied, "side", "near")
+    server.declare_conclusion(tied, "left")
+    watched = watch(server)
     named = {"session": first, "fork": fork, "observed": observed, "kit": "kit:coin", "names": "names:server"}
+    named |= {"tied": tied, "twins": "kit:twins", "watched": watched}
     streams = read_streams(export_lines(log, named.values()))
     found = {kind: streams[name] for kind, name in named.items()}
     world = InMemoryStore()
@@ -133,6 +163,22 @@ def play() -> dict[str, Entries]:
     found["space"] = others.pop(SPACE_STREAM)
     found["believed"] = list(others.values())[-1]
     return found
+
+
+def watch(server: BeliefServer) -> str:
+    """A session where one observer alone eliminates, by a list too, and an operator lifts an obligation."""
+    policy = SessionPolicy(
+        conclusions=ConclusionRule.NOT_ELIMINATED, eliminations=EliminationRule.OBSERVATIONS, observers=("ann",)
+    )
+    session_id = server.declare_session(kit="twins", policy=policy).session_id
+    server.enter_obligation(session_id, "gate", 9)
+    lift = server.requests.update_case({"lift_obligation": "gate"})
+    listed = server.requests.eliminate("s", "1", ["far"], None)
+    for message in (lift, listed):
+        asyncio.run(server.perform_async(server.requests.command(session_id, message, actor=OPERATOR)))
+    server.declare_conclusion(session_id, "far")
+    server.declare_conclusion(session_id, "another")
+    return session_id
 
 
 def write(*streams: Sequence[Entry]) -> list[bytes]:
@@ -335,6 +381,34 @@ OBSERVED: dict[str, Change] = {
     "seen-yesterday": (1, {"payload.probe.seen_at": "yesterday"}),
     "by-a-kit-without-a-hash": (0, {"payload.provider.content_hash": "x"}),
 }
+TIED: dict[str, Change] = {
+    "by-null": (3, {"payload.tied_by": None}),
+    "by-a-number": (3, {"payload.tied_by": 0}),
+    "by-a-list": (3, {"payload.tied_by": []}),
+    "by-an-object": (3, {"payload.tied_by": {}}),
+    "by-no-text": (3, {"payload.tied_by": ""}),
+    "by-another-kit": (3, {"payload.tied_by": "0" * 64}),
+    "by-no-kit": (3, {"payload.tied_by": ...}),
+    "refused-by-null": (1, {"payload.tied_by": None}),
+    "refused-by-a-number": (1, {"payload.tied_by": 0}),
+    "refused-as-another": (1, {"outcome.reason": "not_a_survivor"}),
+    "of-what-was-ruled-out": (3, {"payload.conclusion_id": "far"}),
+}
+WATCHED: dict[str, Change] = {
+    "by-none": (0, {"payload.policy.observers": []}),
+    "by-a-text": (0, {"payload.policy.observers": "ann"}),
+    "unordered": (0, {"payload.policy.observers": ["b", "a"]}),
+    "listed-by-another": (3, {"actor.id": "bob"}),
+    "listed-without-an-actor": (3, {"actor": ...}),
+    "listed-by-an-agent": (3, {"actor.kind": "agent"}),
+    "listed-without-notes": (3, {"notes": ...}),
+    "repeated-of-nothing": (3, {"payload.first_sent_by": "ann"}),
+    "lifted-by-an-agent": (2, {"actor.kind": "agent"}),
+    "lifted-what-was-not-entered": (2, {"payload.lift_obligation": "other"}),
+    "lifted-what-is-no-text": (2, {"payload.lift_obligation": None}),
+    "concluded-what-was-ruled-out": (4, {"outcome": {"accepted": True, "reason": "accepted"}}),
+    "refused-what-is-opaque": (5, {"outcome": {"accepted": False, "reason": "not_a_survivor"}}),
+}
 KITS: dict[str, Change] = {
     "other-document": (1, {"payload.document": KIT + "# third\n"}),
     "other-hash": (1, {"payload.content_hash": "0" * 64}),
@@ -437,6 +511,22 @@ def fork_vectors(session: Entries, fork: Entries) -> Iterator[Vector]:
         origin = {**fork[0]["payload"]["origin"], "without": without}
         declared = {**fork[0], "payload": {**fork[0]["payload"], "origin": origin}}
         yield Vector(f"fork-without-{name}", write([declared]), bad(2, fork, 0))
+
+
+def kit_vectors(streams: dict[str, Entries]) -> Iterator[Vector]:
+    """What only the document of a kit shows, with the kit in the same file."""
+    kit, tied = streams["twins"], streams["tied"]
+    yield Vector("kits-with-their-session", write(kit, tied), good(kit, tied))
+    first = len(kit) + 3
+    observed = json.loads(json.dumps(tied[2]))
+    observed["payload"]["eliminated"] = observed["delta"]["eliminated"] = ["right"]
+    other = bad(first + 2, tied, 2, needs="kits")
+    yield Vector("kits-of-another-outcome", write(kit, [*tied[:2], observed]), other)
+    concluded = json.loads(json.dumps(tied[1]))
+    concluded["payload"]["tied_by"] = tied[3]["payload"]["tied_by"]
+    concluded["outcome"] = {"accepted": True, "reason": "accepted"}
+    none = bad(first + 1, tied, 1, needs="kits")
+    yield Vector("kits-of-a-tie-that-is-none", write(kit, [tied[0], concluded]), none)
 
 
 def reading_vectors(streams: dict[str, Entries]) -> Iterator[Vector]:

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { splitAnswer, splitExport, joinExport } from "../src/verify/reading";
+import { decodeFile, splitAnswer, splitExport, joinExport } from "../src/verify/reading";
 import { checkFile, checkStream, readKept } from "../src/verify/verify";
 import { canonicalize, comparePoints } from "../src/verify/canonical";
 
@@ -17,6 +17,35 @@ describe("an export", () => {
   it("holds as it was written", () => {
     const verdict = check(file);
     expect(verdict).toMatchObject({ state: "holds", events: 4, commitments: 8, decided: true, left: 2 });
+  });
+
+  it("is read byte for byte: UTF-8 alone, and without a byte order mark", () => {
+    const bytes = new TextEncoder().encode(file);
+    expect(decodeFile(bytes.buffer)).toBe(file);
+    const marked = decodeFile(new Uint8Array([0xef, 0xbb, 0xbf, ...bytes]).buffer);
+    expect(checkFile(marked)).toMatchObject({ streams: [], problem: { line: 1 } });
+    expect(() => decodeFile(new Uint8Array([...bytes, 0xff]).buffer)).toThrow("not UTF-8");
+  });
+
+  it.each([["null"], ["0"], ['""'], ["[]"], ["{}"]])("is refused where a refused conclusion is tied by %s", async (tie) => {
+    const { hashLeaf, encode, toHex } = await import("../src/verify/merkle");
+    const vector = JSON.parse(readFileSync(new URL("../../tests/vectors/exports/good-session.json", import.meta.url), "utf-8")) as { export: string[] };
+    const [stream] = [...splitExport(vector.export.join("\n"))];
+    const forged = stream!.entries.slice(0, 3);
+    const text = forged[2]!.text.replace('"context":null}', `"context":null,"tied_by":${tie}}`);
+    expect(text).not.toBe(forged[2]!.text);
+    forged[2] = { text, hash: toHex(hashLeaf(encode(text))) };
+    expect(checkStream(stream!.name, forged)).toMatchObject({ state: "broken", seq: 2, reason: "payload.tied_by is not 64 lower-case hexadecimal digits" });
+  });
+
+  it("is refused where a probe has a reading that is null", async () => {
+    const { hashLeaf, encode, toHex } = await import("../src/verify/merkle");
+    const vector = JSON.parse(readFileSync(new URL("../../tests/vectors/exports/good-observed.json", import.meta.url), "utf-8")) as { export: string[] };
+    const [stream] = [...splitExport(vector.export.join("\n"))];
+    const text = stream!.entries[1]!.text.replace(/"reading":\{[^}]*\}/, '"reading":null');
+    expect(text).not.toBe(stream!.entries[1]!.text);
+    const forged = [stream!.entries[0]!, { text, hash: toHex(hashLeaf(encode(text))) }];
+    expect(checkStream(stream!.name, forged)).toMatchObject({ state: "broken", seq: 1, reason: "payload.probe.reading is not an object" });
   });
 
   it("is written again byte for byte", () => {

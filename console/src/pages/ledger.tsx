@@ -11,6 +11,7 @@ import { useNews } from "../ui/news";
 import { Failure, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link } from "../ui/router";
 import { exportStream, placeOf, verifyFile, verifyStream } from "../verify/client";
+import { decodeFile } from "../verify/reading";
 import { readKept, type FileVerdict, type Verdict } from "../verify/verify";
 import { Finding } from "./session/side";
 import { listSpaces } from "./actions/model";
@@ -131,7 +132,7 @@ function FileCheck(): JSX.Element {
     setError(null);
     setFound(null);
     if (file === null) return;
-    const check = async (): Promise<FileVerdict> => verifyFile(await file.text(), readKept(kept), () => undefined);
+    const check = async (): Promise<FileVerdict> => verifyFile(decodeFile(await file.arrayBuffer()), readKept(kept), () => undefined);
     check().then((verdict) => current && setFound(verdict), (problem: unknown) => current && setError(problem));
     return () => {
       current = false;

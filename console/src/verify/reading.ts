@@ -67,6 +67,15 @@ export interface ExportedStream {
 const RESERVED = ["identity:", "heads:"];
 const LEFT_OUT = ["identity:keys", "heads:server"];
 
+/** The text of a file, byte for byte: one that is not UTF-8 is none, and a byte order mark stays in it. */
+export function decodeFile(bytes: ArrayBuffer): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new Error("the file is not UTF-8, so it is no export");
+  }
+}
+
 /** The streams of a file that `cmbs export` wrote, one after the other; BadLine after those that are whole. */
 export function* splitExport(file: string): Generator<ExportedStream> {
   const lines = file.split("\n");

@@ -81,12 +81,12 @@ export class SpaceCheck extends StreamCheck {
   }
 
   private leaveOpen(verb: string, payload: Members): void {
-    if (this.size > 0) this.undecided.set(verb, (this.undecided.get(verb) ?? 0) + 1);
+    this.undecided.set(verb, (this.undecided.get(verb) ?? 0) + 1);
     this.readings += takeList(memberOr(payload, "belief", []), "payload.belief").length;
     this.notChecked.length = 0;
     const count = [...this.undecided.values()].reduce((sum, each) => sum + each, 0);
     const verbs = [...this.undecided].sort().map(([name, times]) => `${times} ${name}`);
-    if (count > 0) this.notChecked.push(`whether the outcomes of ${count} entries (${verbs.join(", ")}) follow from what was asked and from the policy: cmbs verify decides them again`);
+    this.notChecked.push(`whether the outcomes of ${count} entries (${verbs.join(", ")}) follow from what was asked and from the policy, and whether readings of sessions are missing: cmbs verify decides them again`);
     if (this.readings > 0) this.notChecked.push(`what ${this.readings} belief readings say of sessions: cmbs verify and the offline verifier compare them`);
   }
 }

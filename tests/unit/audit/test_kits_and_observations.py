@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry, hash_entry
 from cmbs.messages import ConclusionOutcome, EliminateOutcome, KitRef
 from cmbs.stores.memory import InMemoryStore
+from tests.support.exports import check_export, first_session, fit_stream, read_streams, refuse_export, write_export
 from tests.support.subtests import for_each
 
 KIT = """id: coin
@@ -109,7 +111,9 @@ def test_an_observation_that_says_another_soundness_than_its_kit_is_found(record
 
 
 @pytest.mark.req("GATES-CONCL-01")
-def test_survivors_that_no_probe_tells_apart_may_be_concluded_and_others_may_not(tmp_path: Path) -> None:
+def test_survivors_that_no_probe_tells_apart_may_be_concluded_and_others_may_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log, server, session_id = opened()
     early = server.declare_conclusion(session_id, "heads")
     assert (early.accepted, early.reason) == (False, "not_singleton")
@@ -123,8 +127,31 @@ def test_survivors_that_no_probe_tells_apart_may_be_concluded_and_others_may_not
     for each in (session_id, twins):
         assert check_stream(log, each).findings == []
     file = tmp_path / "export.jsonl"
-    file.write_bytes(b"\n".join(export_lines(log, [twins, "kit:twins"])) + b"\n")
+    file.write_bytes(b"\n".join(export_lines(log, [session_id, twins, "kit:twins"])) + b"\n")
     assert offline_verifier.main([str(file)]) == offline_verifier.UNANCHORED
+    said = "not checked offline: what 2 observations over kits rule out, and 1 ties, follow from documents"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.req("OFFLINE-02")
+@for_each("tied_by", [None, 0, "", "x", [], {}])
+def test_a_tie_by_what_is_no_hash_is_refused_offline_also_where_the_conclusion_was_refused(tied_by: Any) -> None:
+    entries = first_session()
+    at = next(seq for seq, each in enumerate(entries) if each["verb"] == "DECLARE_CONCLUSION")
+    assert entries[at]["outcome"]["accepted"] is False
+    payload = {**entries[at]["payload"], "tied_by": tied_by}
+    forged = [*entries[:at], {**entries[at], "payload": payload}]
+    assert refuse_export(write_export(fit_stream(forged))).place["field"] == "payload.tied_by"
+
+
+@pytest.mark.req("OFFLINE-02")
+def test_a_reading_that_is_null_is_refused_offline() -> None:
+    log, server, session_id = opened()
+    server.observe(session_id, "toss", "heads")
+    entries = read_streams(export_lines(log, [session_id]))[session_id]
+    check_export(write_export(fit_stream(entries)))
+    entries[1]["payload"]["probe"]["reading"] = None
+    assert refuse_export(write_export(fit_stream(entries))).place["field"] == "payload.probe.reading"
 
 
 @pytest.mark.req("GATES-CONCL-01")
