@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
@@ -11,7 +11,7 @@ from msgspec import UnsetType
 from cmbs.belief.kernel.nearest import find_nearest
 from cmbs.belief.kernel.provider_mask import ask_provider
 from cmbs.belief.kits import KitLibrary
-from cmbs.errors import Conflict, InvalidRequest
+from cmbs.errors import Conflict, InvalidRequest, ProviderBroken
 from cmbs.kit.graph_kit import GraphKit
 from cmbs.kit.model import Kit
 from cmbs.kit.provider import KitProvider
@@ -73,24 +73,41 @@ class Providers:
         if self.kits is not None and not isinstance(reference.content_hash, UnsetType):
             return self.kits.provide(reference)
         own = self.own
-        offered: Iterable[HypothesisProvider] = self._by_name.values() if own is None else (own,)
-        others = [each for each in offered if own is not None or ask_provider(each, each.id) == reference.id]
+        others = self._find_by_id(reference.id) if own is None else [own]
         for each in others:
             if reference_of(each) == reference:
                 return each
-        if not others:
-            raise InvalidRequest(f"this server has no hypothesis provider `{reference.id}`, which the session is from")
         mine = reference_of(others[0])
         raise Conflict(
             f"the session was declared from `{reference.id}` {reference.version}, "
             f"this server has `{mine.id}` {mine.version}"
         )
 
+    def _find_by_id(self, provider_id: str) -> list[HypothesisProvider]:
+        """The providers that say that they have this id. One that cannot say its id holds up no session of another."""
+        found: list[HypothesisProvider] = []
+        failed: dict[str, ProviderBroken] = {}
+        for name, each in self._by_name.items():
+            try:
+                if ask_provider(each, each.id) == provider_id:
+                    found.append(each)
+            except ProviderBroken as exc:
+                failed[name] = exc
+        if found:
+            return found
+        message = f"this server has no hypothesis provider `{provider_id}`, which the session is from"
+        if not failed:
+            raise InvalidRequest(message)
+        # It may be one of these.
+        name, cause = next(iter(failed.items()))
+        raised = f"provider `{name}` raised `{type(cause.__cause__).__name__}` when asked for its id"
+        raise ProviderBroken(f"{raised}, and {message}; nothing was changed", {"provider": name}) from cause
+
     def find_kit(self, reference: ProviderRef | None) -> Kit | None:
         """The kit that a session was declared over; None where it is over anything else, or not known here."""
         try:
             provider = self.find(reference)
-        except (InvalidRequest, Conflict):
+        except (InvalidRequest, Conflict, ProviderBroken):
             return None
         return provider.kit if isinstance(provider, KitProvider) else None
 

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from cmbs.belief.kernel.events import read_event
+from cmbs.belief.kernel.kit_stream import hash_document
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import existing_store, exiting_with_two, format_count, out, read_input
 from cmbs.cli.past import check_there, read_in_parts
@@ -26,9 +27,10 @@ from cmbs.substrate.kernel.insight.impact import Impact, impact_of_readings
 from cmbs.substrate.kernel.insight.kit_impact import (
     EliminationChange,
     KitImpact,
+    KitOrigin,
     SessionImpact,
     SessionUnderKit,
-    is_of_kit,
+    compare_origin,
 )
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.tee.access import visible
@@ -52,11 +54,12 @@ def impact(
     Exit code 0 where nothing would have been otherwise, 1 where something would, 2 where that could not be found out.
     """
     with exiting_with_two():
-        kits = _read(old), _read(new)
+        data = read_input(old, MAX_BYTES)
+        kits = parse_kit(data, str(old)).kit, parse_kit(read_input(new, MAX_BYTES), str(new)).kit
         if kits[0].kit_id != kits[1].kit_id:
             raise InvalidRequest(f"`{kits[0].kit_id}` and `{kits[1].kit_id}` are two kits, not versions of one")
         with closing(existing_store(store)) as opened:
-            found = _find(opened, *kits, space)
+            found = _find(opened, *kits, hash_document(data.decode()), space)
     if as_json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         sys.stdout.buffer.flush()
@@ -66,15 +69,13 @@ def impact(
         raise typer.Exit(1 if found.is_other else 2)
 
 
-def _read(file: Path) -> Kit:
-    return parse_kit(read_input(file, MAX_BYTES), str(file)).kit
-
-
-def _find(store: Store, old: Kit, new: Kit, spaces: list[str] | None) -> KitImpact:
-    sessions = {
-        session_id: SessionUnderKit(session_id, store.read(session_id), old, new)
-        for session_id in _sessions_of(store, old)
-    }
+def _find(store: Store, old: Kit, new: Kit, content_hash: str, spaces: list[str] | None) -> KitImpact:
+    sessions: dict[str, SessionUnderKit] = {}
+    n_other_content = 0
+    for session_id, origin in _compare_origins(store, old, content_hash):
+        if origin is KitOrigin.THIS:
+            sessions[session_id] = SessionUnderKit(session_id, store.read(session_id), old, new)
+        n_other_content += origin is KitOrigin.OTHER_CONTENT
 
     def reread(reading: BeliefReading) -> BeliefReading | None:
         session = sessions.get(reading.session_id)
@@ -93,16 +94,17 @@ def _find(store: Store, old: Kit, new: Kit, spaces: list[str] | None) -> KitImpa
         [each for each in looked_at if each.is_other],
         impacts,
         {each.session_id: each.unexplained for each in looked_at if each.unexplained},
+        n_other_content,
     )
 
 
-def _sessions_of(store: Store, kit: Kit) -> Iterator[str]:
-    """The sessions that were declared from a version of a kit."""
+def _compare_origins(store: Store, kit: Kit, content_hash: str) -> Iterator[tuple[str, KitOrigin]]:
+    """Every session, and whether it was declared from a kit."""
     after: tuple[str, str] | None = None
     while page := store.sessions(after, _STREAMS_PER_READ):
         for each in page:
-            if is_of_kit(read_event(store.read(each.session_id, limit=1)[0]), kit):
-                yield each.session_id
+            declared = read_event(store.read(each.session_id, limit=1)[0])
+            yield each.session_id, compare_origin(declared, kit, content_hash)
         after = page[-1].created_ts, page[-1].session_id
 
 
@@ -123,6 +125,12 @@ def _show(found: KitImpact) -> None:
         out.print(visible(f"{session_id}: the old kit does not explain what seq {numbers} eliminated"))
     for each in found.spaces:
         _show_space(each)
+    if found.sessions_of_other_content:
+        sessions = format_count(found.sessions_of_other_content, "session")
+        told = f"{sessions} not looked at: declared from another content of {found.kit_id} {found.old_version}"
+        out.print(visible(f"{told}; `cmbs kit show` prints the one on record"))
+    if not found.sessions_looked_at:
+        out.print(visible(f"no session was looked at: none was declared from this content of {found.kit_id}"))
     sessions = f"{format_count(found.sessions_looked_at, 'session')}, {len(found.sessions)} otherwise"
     out.print(visible(f"{found.kit_id} {found.old_version} → {found.new_version}: {sessions}"))
 

@@ -120,3 +120,30 @@ def test_what_a_kit_eliminates_beside_is_told(place: Path) -> None:
     more = more.replace("keeps: [heads]", "eliminates: [heads, edge]")
     (place / "more.yaml").write_text(more, "utf-8")
     assert "    seq 1  toss: no longer tails; also heads\n" in run("old.yaml", "more.yaml").stdout
+
+
+@pytest.mark.req("KIT-IMPACT")
+def test_sessions_over_a_kit_on_record_are_looked_at(place: Path) -> None:
+    assert invoke("kit", "put", "weaker.yaml").exit_code == 0
+    store = open_store("sqlite:///cmbs.db")
+    belief = BeliefServer(store=store)
+    session_id = belief.declare_session(kit="coins").session_id
+    belief.apply_probe(session_id, "toss", "heads")
+    belief.close()
+    store.close()
+    ran = run("weaker.yaml", "without.yaml")
+    assert ran.exit_code == 1
+    assert ran.stdout.startswith(f"{session_id}: 1 of 1 elimination otherwise")
+    # The same content in other bytes is not the one that the session names.
+    (place / "rewritten.yaml").write_text("# rewritten\n" + (place / "weaker.yaml").read_text("utf-8"), "utf-8")
+    ran = run("rewritten.yaml", "without.yaml")
+    assert ran.exit_code == 2
+    assert "1 session not looked at: declared from another content of coins 2" in ran.stdout
+    assert "no session was looked at" in ran.stdout
+
+
+@pytest.mark.req("KIT-IMPACT")
+def test_where_no_session_is_of_the_kit_that_is_said() -> None:
+    ran = run("other.yaml", "other.yaml")
+    assert ran.exit_code == 0
+    assert "no session was looked at: none was declared from this content of dice\n" in ran.stdout

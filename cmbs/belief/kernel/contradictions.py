@@ -126,6 +126,13 @@ def read_soundness(message: Message) -> Soundness | None:
     return next((each for each in Soundness if each == said), None)
 
 
+def _scale_priors(priors: Mapping[str, float], ids: Iterable[str]) -> dict[str, float]:
+    """The weights of causes over the largest of them, so that no sum overflows; 0 where none is known."""
+    weights = {each: priors.get(each, 0.0) for each in ids}
+    largest = max(weights.values(), default=0.0) or 1.0
+    return {each: weight / largest for each, weight in weights.items()}
+
+
 def explain_contradiction(session: Session, known: Known = NOTHING_KNOWN) -> ContradictionResponse:
     """Which reports to doubt where nothing is left; where something is, that it is no contradiction."""
     if len(session.survivors) > 0:
@@ -135,10 +142,11 @@ def explain_contradiction(session: Session, known: Known = NOTHING_KNOWN) -> Con
     # One report of a soundness weighs more than all reports of those below.
     weights = [(len(observations) + 1) ** doubt for doubt in doubts]
     groups, smallest, is_exhaustive = _group_causes(session.universe.ids, observations, weights)
-    total = math.fsum(known.priors.get(each, 0.0) for each in session.universe.ids)
+    shares = _scale_priors(known.priors, session.universe.ids)
+    total = math.fsum(shares.values())
 
     def prior(places: _Places) -> float:
-        return min(1.0, math.fsum(known.priors.get(each, 0.0) for each in groups[places]) / total) if total else 0.0
+        return min(1.0, math.fsum(shares[each] for each in groups[places]) / total) if total else 0.0
 
     costs = {places: sum(weights[place] for place in places) for places in groups}
     kept, is_whole = _keep_minimal(sorted(groups, key=lambda places: (costs[places], -prior(places), places)))

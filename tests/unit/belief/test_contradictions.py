@@ -170,6 +170,13 @@ def test_a_kit_says_which_observation_to_doubt_and_which_cause_to_expect() -> No
     assert [(report.probe_id, report.soundness) for report in found.look_again] == [("noise", "heuristic")]
 
 
+def test_the_largest_priors_of_a_kit_make_no_sum_overflow() -> None:
+    server, session_id = report_all([{each} for each in CAUSES])
+    session = server.current_session(session_id)
+    found = explain_contradiction(session, Known(priors=dict.fromkeys(CAUSES, 1e308)))
+    assert [each.prior for each in found.explanations] == pytest.approx([1 / len(CAUSES)] * len(CAUSES))
+
+
 def test_without_its_kit_a_session_says_how_sound_observations_are_and_has_no_priors() -> None:
     kit = parse_kit(KIT.encode(), "pumps.yaml").kit
     log = InMemoryStore()

@@ -290,14 +290,28 @@ def test_a_provider_that_raises_is_named_over_http_and_what_it_raised_is_in_the_
         told = [client.post(f"/v1/sessions/{session_id}/observations", json=asked)]
         if method in ("hypothesis_ids", "id", "version"):
             told.append(client.post("/v1/sessions", json=declared_anew))
-    for each in told:
+    # A declaration asks the provider itself for its name, and finds that it has none.
+    names = ["animals", "Animals" if method == "id" else "animals"]
+    for name, each in zip(names, told, strict=False):
         error = each.json()["error"]
-        name = "Animals" if method == "id" else "animals"
         assert (each.status_code, error["code"], error["details"]["provider"]) == (500, "PROVIDER_BROKEN", name)
         assert error["message"].startswith(f"provider `{name}` raised `RuntimeError`")
         assert "secret" not in each.text
     assert "secret" in caplog.text
     assert verbs(server, session_id) == ["DECLARE_SESSION"]
+
+
+@pytest.mark.req("BS-6.5-PROBE-04")
+def test_a_provider_that_cannot_say_its_id_holds_up_no_session_of_another() -> None:
+    broken = Animals()
+    server = BeliefServer(providers=lambda: {"a-broken": broken, "zoo": Animals(name="zoo")})
+    session_id = server.declare_session(ONTOLOGY, provider="zoo").session_id
+    own = server.declare_session(ONTOLOGY, provider="a-broken").session_id
+    vars(broken).update(vars(Raising("id")))
+    assert server.apply_probe(session_id, "furry", "yes").applied_eliminated == ["trout"]
+    with pytest.raises(ProviderBroken, match="provider `a-broken` raised `RuntimeError` when asked for its id"):
+        server.apply_probe(own, "furry", "yes")
+    assert server.contradiction(own).contradiction is False
 
 
 @pytest.mark.req("BS-6.5-PROBE-01")

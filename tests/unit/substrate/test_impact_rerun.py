@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.events import Eliminate, Event, Message, read_event
+from cmbs.belief.kernel.kit_stream import MediaType, hash_document
 from cmbs.belief.kernel.otherwise import replay_otherwise
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError, LedgerCorrupt
@@ -25,7 +26,7 @@ from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import Approve, OpenCase, Propose, SpaceEvent
 from cmbs.substrate.kernel.insight import past_belief
 from cmbs.substrate.kernel.insight.impact import Impact, impact_of, impact_of_readings
-from cmbs.substrate.kernel.insight.kit_impact import KitImpact, SessionUnderKit, is_of_kit
+from cmbs.substrate.kernel.insight.kit_impact import KitImpact, KitOrigin, SessionUnderKit, compare_origin
 from cmbs.substrate.kernel.insight.past_belief import PastBelief
 from cmbs.substrate.kernel.model import BeliefReading, Decision, StateDelta
 from cmbs.substrate.kernel.policy.policy import compile_policy
@@ -398,6 +399,8 @@ def test_what_the_old_kit_does_not_explain_is_named_and_not_guessed() -> None:
     whole = KitImpact("kit", "1", "2", 1, [looked.impact], [found], {SESSION: [1]})
     assert (whole.is_other, whole.is_known) == (True, False)
     assert KitImpact("kit", "1", "2", 0, [], []).is_known
+    assert not KitImpact("kit", "1", "2", 0, [], [], {}, 1).is_known
+    assert KitImpact("kit", "1", "2", 1, [], [], {}, 1).is_known
     assert not KitImpact("kit", "1", "2", 0, [], []).is_other
 
 
@@ -406,10 +409,23 @@ def test_a_session_that_was_not_there_stays_so() -> None:
     looked = under(was, OLD)
     gone = BeliefReading(SESSION, found=False)
     assert looked.reread(gone) == gone
-    declared = read_event(was.log.read(SESSION)[0])
-    assert is_of_kit(declared, OLD)
-    assert not is_of_kit(declared, kit("2", CAUSES, {}))
-    assert not is_of_kit(declared, kit("1", CAUSES, {}, "other"))
+    asked, declared = read_event(was.log.read(SESSION)[-1]), read_event(was.log.read(SESSION)[0])
+    assert compare_origin(declared, OLD, "h") is KitOrigin.THIS
+    assert compare_origin(declared, kit("2", CAUSES, {}), "h") is KitOrigin.ELSEWHERE
+    assert compare_origin(declared, kit("1", CAUSES, {}, "other"), "h") is KitOrigin.ELSEWHERE
+    assert compare_origin(asked, OLD, "h") is KitOrigin.ELSEWHERE
+
+
+def test_a_kit_on_record_is_known_by_its_content() -> None:
+    server = BeliefServer(store=InMemoryStore())
+    document = '{"id": "kit", "version": "1", "soundness": "sound", "hypotheses": ["a", "b"], "probes": []}'
+    server.kits.put(document, MediaType.JSON)
+    session_id = server.declare_session(kit="kit").session_id
+    declared = read_event(server.log.read(session_id)[0])
+    mine, other = hash_document(document), hash_document(document + " ")
+    assert compare_origin(declared, kit("1", "ab", {}), mine) is KitOrigin.THIS
+    assert compare_origin(declared, kit("1", "ab", {}), other) is KitOrigin.OTHER_CONTENT
+    assert compare_origin(declared, kit("2", "ab", {}), other) is KitOrigin.ELSEWHERE
 
 
 def test_a_log_without_a_beginning_is_no_past() -> None:

@@ -7,9 +7,11 @@ session is decided again on that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from cmbs.belief.kernel.attributes import read_attributes
 from cmbs.belief.kernel.events import Declare, Eliminate, Event, Message
@@ -74,6 +76,8 @@ class KitImpact(msgspec.Struct, frozen=True):
     # One for each space that was looked at.
     spaces: list[Impact]
     unexplained: dict[str, list[int]] = {}
+    # Sessions over another content of the same id and version, which were not looked at.
+    sessions_of_other_content: int = 0
 
     @property
     def is_other(self) -> bool:
@@ -83,13 +87,29 @@ class KitImpact(msgspec.Struct, frozen=True):
     @property
     def is_known(self) -> bool:
         """Whether everything is known."""
-        return not self.unexplained and not any(each.unknown for each in self.spaces)
+        passed_over = not self.sessions_looked_at and self.sessions_of_other_content
+        return not self.unexplained and not passed_over and not any(each.unknown for each in self.spaces)
 
 
-def is_of_kit(declared: Event, kit: Kit) -> bool:
-    """Whether a session was declared from this version of a kit."""
+class KitOrigin(Enum):
+    """What a session was declared from, beside a kit: that content of it, another with its version, or neither."""
+
+    THIS = auto()
+    OTHER_CONTENT = auto()
+    ELSEWHERE = auto()
+
+
+def compare_origin(declared: Event, kit: Kit, content_hash: str) -> KitOrigin:
+    """Whether a session was declared from a kit: by the hash of its content where it was on record, else by version."""
     message = declared.message
-    return isinstance(message, Declare) and message.provider == ProviderRef(kit.kit_id, kit.version)
+    reference = message.provider if isinstance(message, Declare) else UNSET
+    if not isinstance(reference, ProviderRef) or reference.id != kit.kit_id:
+        return KitOrigin.ELSEWHERE
+    if reference.content_hash == content_hash:
+        return KitOrigin.THIS
+    if reference.version != kit.version:
+        return KitOrigin.ELSEWHERE
+    return KitOrigin.THIS if isinstance(reference.content_hash, UnsetType) else KitOrigin.OTHER_CONTENT
 
 
 class SessionUnderKit:
